@@ -11,9 +11,9 @@ use polyduct_message::domain::barrier::Barrier;
 use polyduct_message::domain::directory::{
     Directory, HandlerError, Installed, Kind, Offered, MAX_HANDLERS, MAX_NAME,
 };
-use polyduct_message::domain::gather::{Action, Gathering, Join, Process, Refusal};
+use polyduct_message::domain::gather::{Action, Gathering, Join, JoinRefusal, Process};
 use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
-use polyduct_message::domain::hosts::{Hosts, Reach};
+use polyduct_message::domain::host_map::{Hosts, Reach};
 use polyduct_message::HandlerId;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ impl Host {
         match (action, event) {
             (Some(Action::Refuse(conn, why)), Event::Join { conn: asked, .. }) => {
                 assert!(conn == u64::from(*asked) && !why.to_string().is_empty());
-                assert!(!self.over || why == Refusal::Malformed);
+                assert!(!self.over || why == JoinRefusal::Malformed);
             }
             (Some(Action::Complete(members, conns)), Event::Join { .. }) if !self.over => {
                 assert_eq!((members.len(), conns.len()), (NEAR.len(), NEAR.len() - 1));
@@ -248,7 +248,7 @@ fn main() {
         |a: &str, b: &str| Event::Offers(vec![vec![offered(a, 1)], vec![offered(b, 1), offered(a, 1)]]);
     let agreed = Directory::default().merge(&[vec![offered("f", 1), offered("g", 2)]]).expect("a list");
     let missing =
-        Refusal::Missing { missing: "unit 1".into(), waited_ms: 300, turned_away: Some("x".into()) };
+        JoinRefusal::Missing { missing: "unit 1".into(), waited_ms: 300, turned_away: Some("x".into()) };
     let seeds = [
         events(&[join(1, 2), join(2, 3), Event::Hangup { conn: 1 }, join(3, 2), join(4, 5), Event::Deadline]),
         events(&[join(1, 2), join(1, 3), join(2, 2), join(3, 4), Event::Deadline, join(5, 5)]),

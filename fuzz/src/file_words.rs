@@ -7,7 +7,7 @@
 mod driver;
 
 use polyduct_message::handshake::unpack;
-use polyduct_store::file::wire::{Fault, FromHost, Spec, ToHost};
+use polyduct_store::file::wire::{FileFault, FromHost, Spec, ToHost};
 use serde::{de::DeserializeOwned, Serialize};
 use std::fmt::Debug;
 
@@ -43,7 +43,7 @@ fn target(input: &[u8]) {
         let error = fault.error("x.npy", "p");
         assert!(error.to_string().starts_with("x.npy: "));
         // What goes on to others says the same, or that unit 0 gave up and why.
-        let _ = Fault::of(&error).error("x.npy", "p").to_string();
+        let _ = FileFault::of(&error).error("x.npy", "p").to_string();
     }
 }
 
@@ -58,12 +58,12 @@ fn main() {
         print(&ToHost::Abort { reason: text() }),
         print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) }),
         print(&FromHost::Committed),
-        failed(Fault::Lost { unit: 1, pid: 7 }),
-        failed(Fault::Disagree { unit: 1, what: text(), expected: text(), found: text() }),
-        failed(Fault::Missing { missing: text(), waited_ms: 900 }),
-        failed(Fault::NoSpace { needed: 1 << 50, available: 4 }),
-        failed(Fault::System { op: text(), errno: -5 }),
-        failed(Fault::Busy),
+        failed(FileFault::Lost { unit: 1, pid: 7 }),
+        failed(FileFault::Disagree { unit: 1, what: text(), expected: text(), found: text() }),
+        failed(FileFault::Missing { missing: text(), waited_ms: 900 }),
+        failed(FileFault::NoSpace { needed: 1 << 50, available: 4 }),
+        failed(FileFault::System { op: text(), errno: -5 }),
+        failed(FileFault::Busy),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
     let words: [&[u8]; 5] = [b"\x00", b"\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80", b"\x09"];

@@ -6,7 +6,7 @@
 mod driver;
 
 use polyduct_message::engine::{Config, Incoming, PathId, Send, Session, SessionId, Transmit};
-use polyduct_message::wire::{build, Fragment, Frame, Lane, Name, Piece};
+use polyduct_message::wire::{build, Fragment, Frame, Name, Piece, StreamId};
 use polyduct_message::{ChannelId, HandlerId, Head, Order, Priority};
 use std::time::Duration;
 
@@ -87,8 +87,8 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let lane = Lane::new(ChannelId(1), Priority::Low, Order::Ordered);
-    let name = Name { lane, number: 0 };
+    let stream = StreamId::new(ChannelId(1), Priority::Low, Order::Ordered);
+    let name = Name { stream, number: 0 };
     let head = Some(Head { handler: HandlerId(1), args: [1, 2, 3, 4] });
     let whole =
         Fragment { name, attempt: 0, offset: 0, len: 4, last: true, head, total: None, bytes: b"abcd" };

@@ -4,11 +4,11 @@
 
 mod driver;
 
-use polyduct_message::link::hello::{Carrier, Header, Identity, Refusal};
+use polyduct_message::link::hello::{Carrier, HandshakeRefusal, Header, Identity};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::datagram;
-use polyduct_message::link::net::knock::{Knock, Reply};
-use polyduct_message::link::net::lives::Lives;
+use polyduct_message::link::net::handshakes::{Handshakes, Reply};
+use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::noise::{Initiator, Pending, Terms};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn target(input: &[u8]) {
         0 => {
             let _ = Header::decode(bytes);
             let _ = Identity::decode(bytes);
-            let _ = Refusal::decode(bytes);
+            let _ = HandshakeRefusal::decode(bytes);
         }
         // Nothing but a first message that was made with the key gets an answer, and nobody made one with
         // this domain's.
@@ -37,8 +37,8 @@ fn target(input: &[u8]) {
         3 => {
             let mut terms = terms(1);
             terms.carrier = Carrier::Datagrams;
-            let mut knock =
-                Knock::new(terms, Duration::from_secs(5), Lives::default()).expect("random bytes");
+            let mut knock = Handshakes::new(terms, Duration::from_secs(5), Incarnations::default())
+                .expect("random bytes");
             let from = ([127, 0, 0, 1], 9).into();
             match knock.handle(from, bytes, Duration::ZERO, 3) {
                 Reply::Refuse(refusal, _) => assert!(refusal.len() <= bytes.len(), "no amplification"),
@@ -66,7 +66,7 @@ fn target(input: &[u8]) {
 fn main() {
     let first = Initiator::new(&terms(0), 1).expect("random bytes").message().bytes().to_vec();
     let tagged = |choice: u8, bytes: &[u8]| [&[choice], bytes].concat();
-    let refusal = Refusal::Trust { mine: true }.encode(Carrier::Stream, false);
+    let refusal = HandshakeRefusal::Trust { mine: true }.encode(Carrier::Stream, false);
     let mut datagram = b"PDND\x03\0\0\0\x01\0\0\0\0\0\0\0".to_vec();
     datagram.extend([0; 40]);
     let seeds = [

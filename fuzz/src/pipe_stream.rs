@@ -10,7 +10,7 @@ use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_os::OsError;
 use polyduct_pipe::net::channel::Channel;
@@ -117,11 +117,11 @@ impl<'a> Sent<'a> {
 }
 
 /// How a connection ended must be what was wrong with the bytes.
-fn check_end(fault: &Fault, bad: bool, raw: bool) {
+fn check_end(fault: &LinkFault, bad: bool, raw: bool) {
     match fault {
-        Fault::Peer(error) => assert!((bad || raw) && !error.to_string().is_empty(), "{error}"),
-        Fault::System(OsError::PeerClosed) => assert!(!bad),
-        Fault::System(other) => panic!("{other}"),
+        LinkFault::Peer(error) => assert!((bad || raw) && !error.to_string().is_empty(), "{error}"),
+        LinkFault::System(OsError::PeerClosed) => assert!(!bad),
+        LinkFault::System(other) => panic!("{other}"),
     }
 }
 

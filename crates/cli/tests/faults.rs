@@ -212,8 +212,11 @@ fn a_file_limit_that_is_too_small_is_named() {
     let o =
         watched(std::process::Command::new("sh").args(["-c", &run]).stderr(Stdio::piped()).spawn().unwrap());
     let message = text(&o.stderr);
-    assert!(o.status.code() == Some(1) && message.contains("Too many open files"), "{message}");
-    assert!(message.starts_with("polyduct: cannot ") && message.contains("ulimit -n raises"), "{message}");
+    // Where it meets the limit depends on how many descriptors it was given.
+    let named = ["Too many open files", "out of file descriptors"].iter().any(|what| message.contains(what));
+    assert!(o.status.code() == Some(1) && named, "{message}");
+    let told = message.replace('`', "").contains("ulimit -n raises");
+    assert!(message.starts_with("polyduct: cannot ") && told, "{message}");
 }
 
 /// Leaves a daemon and a daemon of that, each with a session of its own, both orphans that hold standard

@@ -11,7 +11,7 @@ pub use call::CallError;
 pub use config::ConfigError;
 pub use handler::HandlerError;
 pub use link::LinkError;
-pub use meeting::Refusal;
+pub use meeting::JoinRefusal;
 
 use crate::types::{Address, Collective, Token};
 use polyduct_os::{socket::whose, OsError};
@@ -148,7 +148,7 @@ pub enum MessageError {
         /// The domain.
         domain: String,
         /// Why.
-        reason: Refusal,
+        reason: JoinRefusal,
     },
     /// The process at the other end belongs to another user.
     #[error("the process serving unit {unit} {}", whose(*found, *expected))]

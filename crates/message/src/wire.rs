@@ -53,14 +53,14 @@ const LENGTH: u8 = 8;
 /// priority overtakes low on the same channel and messages in any order do not wait for those that are
 /// ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane(u16);
+pub struct StreamId(u16);
 
-impl Lane {
-    /// The lane of a channel.
-    pub fn new(channel: ChannelId, priority: Priority, order: Order) -> Lane {
+impl StreamId {
+    /// The stream of a channel.
+    pub fn new(channel: ChannelId, priority: Priority, order: Order) -> StreamId {
         let high = u16::from(priority == Priority::High);
         let any = u16::from(order == Order::Any);
-        Lane((channel.0 % MAX_CHANNELS) << 2 | high << 1 | any)
+        StreamId((channel.0 % MAX_CHANNELS) << 2 | high << 1 | any)
     }
 
     /// Its channel.
@@ -91,8 +91,8 @@ impl Lane {
         usize::from(self.0)
     }
 
-    pub(crate) fn from_index(index: usize) -> Lane {
-        Lane(index as u16)
+    pub(crate) fn from_index(index: usize) -> StreamId {
+        StreamId(index as u16)
     }
 }
 
@@ -272,11 +272,11 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Names a message on the wire: its lane and the low 32 bits of its number.
+/// Names a message on the wire: its stream and the low 32 bits of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The lane.
-    pub lane: Lane,
+    /// The stream.
+    pub stream: StreamId,
     /// Low bits of its number.
     pub number: u32,
 }
@@ -356,9 +356,9 @@ pub enum Piece<'a> {
     Fragment(Fragment<'a>),
     /// Frames that came.
     Ack(Ack<'a>),
-    /// All messages of a lane below this number have been delivered.
+    /// All messages of a stream below this number have been delivered.
     Taken(Name),
-    /// This message was delivered although earlier ones were not (lanes in any order).
+    /// This message was delivered although earlier ones were not (streams in any order).
     Done(Name),
     /// The receiver had no buffer for this message.
     Refusal {

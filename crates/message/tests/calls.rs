@@ -1,12 +1,14 @@
 //! The handshake over datagrams: what it costs who listens, and that it comes to an end on a network that
 //! loses and delays. Two state machines and a network in virtual time.
 
-use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, REFUSAL, VERSION};
+use polyduct_message::link::hello::{
+    Carrier, HandshakeRefusal, Header, Identity, Kind, HEADER, REFUSAL, VERSION,
+};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::call::Call;
 use polyduct_message::link::net::datagram;
-use polyduct_message::link::net::knock::{Knock, Reply, PLACES};
-use polyduct_message::link::net::lives::Lives;
+use polyduct_message::link::net::handshakes::{Handshakes, Reply, PLACES};
+use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::noise::{Cookie, Established, Initiator, Terms, COOKIE};
 use polyduct_message::link::seal::TAG;
 use polyduct_message::LinkError;
@@ -29,8 +31,8 @@ fn terms(unit: u32) -> Terms {
     Terms { key: JobKey::from_bytes([7; 32]).unwrap(), me, trusted: false, carrier: Carrier::Datagrams }
 }
 
-fn knock() -> Knock {
-    Knock::new(terms(0), 5 * SECOND, Lives::default()).unwrap()
+fn knock() -> Handshakes {
+    Handshakes::new(terms(0), 5 * SECOND, Incarnations::default()).unwrap()
 }
 
 fn at(port: u16) -> SocketAddr {
@@ -44,11 +46,14 @@ fn answer(reply: Reply) -> Vec<u8> {
     }
 }
 
-fn refused(reply: Reply) -> (Refusal, LinkError) {
+fn refused(reply: Reply) -> (HandshakeRefusal, LinkError) {
     match reply {
         Reply::Refuse(bytes, error) => {
-            assert_eq!((bytes.len(), Header::decode(&bytes).unwrap().kind), (REFUSAL, Kind::Refusal));
-            (Refusal::decode(&bytes[HEADER..]).unwrap(), error)
+            assert_eq!(
+                (bytes.len(), Header::decode(&bytes).unwrap().kind),
+                (REFUSAL, Kind::HandshakeRefusal)
+            );
+            (HandshakeRefusal::decode(&bytes[HEADER..]).unwrap(), error)
         }
         _ => panic!("a refusal was expected"),
     }
@@ -64,7 +69,7 @@ fn first() -> Vec<u8> {
 }
 
 /// What a unit that is called so gets for a knock.
-fn cookie(knock: &mut Knock, from: SocketAddr, now: Duration) -> Cookie {
+fn cookie(knock: &mut Handshakes, from: SocketAddr, now: Duration) -> Cookie {
     let told = answer(knock.handle(from, &first(), now, 9));
     assert_eq!(Header::decode(&told).unwrap().kind, Kind::Cookie);
     told[told.len() - COOKIE..].try_into().unwrap()
@@ -86,26 +91,26 @@ fn strangers_leave_nothing_behind_whatever_they_recorded() {
     let mut version = first.clone();
     version[4] = 9;
     let (told, error) = refused(knock.handle(at(1), &version, START, 9));
-    assert_eq!(told, Refusal::Version { mine: VERSION.into(), yours: 9 });
+    assert_eq!(told, HandshakeRefusal::Version { mine: VERSION.into(), yours: 9 });
     assert!(matches!(error, LinkError::Version { found: 9, .. }));
     // A refusal is never longer than what it answers, and never answered.
     nothing(knock.handle(at(1), &version[..8], START, 9));
-    version[6] = Kind::Refusal as u8;
+    version[6] = Kind::HandshakeRefusal as u8;
     nothing(knock.handle(at(1), &version, START, 9));
-    for kind in [Kind::Answer, Kind::Confirm, Kind::Refusal, Kind::Cookie] {
+    for kind in [Kind::Answer, Kind::Confirm, Kind::HandshakeRefusal, Kind::Cookie] {
         let mut message = first.clone();
         message[6] = kind as u8;
         nothing(knock.handle(at(1), &message, START, 9));
     }
     let trusted = Initiator::with_cookie(&Terms { trusted: true, ..terms(1) }, 0, &[3; COOKIE]).unwrap();
     let trust = refused(knock.handle(at(1), trusted.message().bytes(), START, 9));
-    assert_eq!(trust, (Refusal::Trust { mine: false }, LinkError::Trust { mine: false }));
+    assert_eq!(trust, (HandshakeRefusal::Trust { mine: false }, LinkError::Trust { mine: false }));
     // A wrong key is told to who can be reached.
     let good = cookie(&mut knock, at(1), START);
     let other = Terms { key: JobKey::from_bytes([8; 32]).unwrap(), ..terms(1) };
     let other = Initiator::with_cookie(&other, 0, &good).unwrap();
     let key = refused(knock.handle(at(1), other.message().bytes(), START, 9));
-    assert_eq!(key, (Refusal::Key, LinkError::Unauthentic));
+    assert_eq!(key, (HandshakeRefusal::Key, LinkError::Unauthentic));
     assert_eq!(knock.places(), 0);
 
     // A good one, recorded, from everywhere but its own address; and from there when it is old.
@@ -143,13 +148,13 @@ fn each_message_may_come_twice_and_only_the_right_confirmation_counts() {
     knock.bury(1, terms(1).me.incarnation);
     let again = Initiator::with_cookie(&terms(1), 0, &good).unwrap();
     let again = knock.handle(at(1), again.message().bytes(), START + SECOND, 9);
-    assert_eq!(refused(again), (Refusal::Dead, LinkError::Dead { unit: 1 }));
+    assert_eq!(refused(again), (HandshakeRefusal::Dead, LinkError::Dead { unit: 1 }));
 }
 
 #[test]
 fn places_are_for_those_who_know_the_key_and_nobody_loses_one_to_another() {
     let mut knock = knock();
-    let enter = |knock: &mut Knock, port: u16| {
+    let enter = |knock: &mut Handshakes, port: u16| {
         let good = cookie(knock, at(port), START);
         let a = Initiator::with_cookie(&terms(u32::from(port)), 0, &good).unwrap();
         (knock.handle(at(port), a.message().bytes(), START, port.into()), a)

@@ -3,8 +3,8 @@
 mod units;
 
 use polyduct_message::config::Config;
-use polyduct_message::domain::calls::CallError;
 use polyduct_message::domain::directory::{HandlerError, Kind};
+use polyduct_message::domain::pending::CallError;
 use polyduct_message::domain::{Collective, Domain, Gone, Notice, Options};
 use polyduct_message::{MessageError, Priority};
 use std::collections::HashMap;

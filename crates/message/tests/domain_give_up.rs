@@ -2,7 +2,7 @@
 
 mod units;
 
-use polyduct_message::domain::calls::CallError;
+use polyduct_message::domain::pending::CallError;
 use polyduct_message::domain::Domain;
 use polyduct_message::{MessageError, Priority};
 use std::sync::{Barrier, Mutex};

@@ -1,6 +1,6 @@
 //! What strangers and faulty members say to a unit of a domain: each gets its refusal, and the others go on.
 
-use polyduct_message::domain::gather::{Join, Process, Refusal};
+use polyduct_message::domain::gather::{Join, JoinRefusal, Process};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
@@ -53,7 +53,7 @@ fn answer(conn: &Conn) -> Option<Answer> {
 }
 
 /// The one refusal that must come, with nothing after it.
-fn refusal(conn: &Conn) -> Refusal {
+fn refusal(conn: &Conn) -> JoinRefusal {
     match answer(conn) {
         Some(Answer::Refused(why)) => {
             assert_eq!(answer(conn), None, "something follows a refusal");
@@ -100,17 +100,17 @@ fn garbage_is_refused() {
         {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
-            assert_eq!(refusal(&conn), Refusal::Malformed, "{bytes:?}");
+            assert_eq!(refusal(&conn), JoinRefusal::Malformed, "{bytes:?}");
         }
         let conn = connect(name, 1);
         assert_eq!(conn.send(&[0xff; MESSAGE_LIMIT], &[]), Ok(Sent::Done));
-        assert_eq!(refusal(&conn), Refusal::Malformed);
+        assert_eq!(refusal(&conn), JoinRefusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
             assert_eq!(conn.send(&b"PDUC\x07\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
-            assert!(matches!(why, Refusal::Malformed | Refusal::NotAMember { .. }), "{cut}: {why}");
+            assert!(matches!(why, JoinRefusal::Malformed | JoinRefusal::NotAMember { .. }), "{cut}: {why}");
         }
     });
 }
@@ -122,7 +122,7 @@ fn another_version_is_refused_by_name() {
         let other = Protocol { version: 77, ..PROTOCOL };
         assert_eq!(other.encode(&join(1, 2)).unwrap().send(&conn, &[]), Ok(Sent::Done));
         let why = refusal(&conn);
-        assert_eq!(why, Refusal::Version { expected: PROTOCOL.version.into(), found: 77 });
+        assert_eq!(why, JoinRefusal::Version { expected: PROTOCOL.version.into(), found: 77 });
         assert!(
             why.to_string().contains("77")
                 && why.to_string().contains(&format!("version {}", PROTOCOL.version)),
@@ -150,14 +150,19 @@ fn who_is_no_member_gets_no_link() {
             let conn = connect(name, 0);
             say(&conn, &ask, &fds);
             let Ask::Link { unit } = ask else { unreachable!() };
-            assert_eq!(refusal(&conn), Refusal::NotAMember { unit, pid }, "{ask:?} with {} fds", fds.len());
+            assert_eq!(
+                refusal(&conn),
+                JoinRefusal::NotAMember { unit, pid },
+                "{ask:?} with {} fds",
+                fds.len()
+            );
         }
         let conn = connect(name, 1);
         say(&conn, &Ask::Link { unit: 0 }, &[bell.fd()]);
-        assert_eq!(refusal(&conn), Refusal::NotAMember { unit: 0, pid });
+        assert_eq!(refusal(&conn), JoinRefusal::NotAMember { unit: 0, pid });
         let conn = connect(name, 0);
         say(&conn, &join(1, 2), &[]);
-        assert_eq!(refusal(&conn), Refusal::Duplicate { unit: 1, pid });
+        assert_eq!(refusal(&conn), JoinRefusal::Duplicate { unit: 1, pid });
     });
 }
 
@@ -173,16 +178,16 @@ fn segments_that_are_none_are_refused() {
             let conn = connect(name, 1);
             say(&conn, &Ask::Link { unit: 0 }, &fds);
             let why = refusal(&conn);
-            assert!(matches!(why, Refusal::System { unit: 1, .. }), "{why}");
+            assert!(matches!(why, JoinRefusal::System { unit: 1, .. }), "{why}");
         }
         for id in [0, u32::MAX] {
             let conn = connect(name, 0);
             say(&conn, &Ask::Region { unit: 1, id }, &[]);
-            assert!(matches!(refusal(&conn), Refusal::System { unit: 0, .. }));
+            assert!(matches!(refusal(&conn), JoinRefusal::System { unit: 0, .. }));
         }
         let conn = connect(name, 0);
         say(&conn, &Ask::Region { unit: 5, id: 0 }, &[]);
-        assert!(matches!(refusal(&conn), Refusal::NotAMember { unit: 5, .. }));
+        assert!(matches!(refusal(&conn), JoinRefusal::NotAMember { unit: 5, .. }));
     });
 }
 
@@ -206,11 +211,11 @@ fn strangers_do_not_hinder_a_gathering() {
         let root = s.spawn(|| Domain::join(options(&name, 0, 3)).unwrap());
         let silent: Vec<Conn> = (0..300).map(|_| connect(&name, 0)).collect();
         for (ask, want) in [
-            (join(1, 4), Refusal::Disagree { unit: 1, expected: 3, found: 4 }),
-            (join(3, 3), Refusal::UnitRange { unit: 3, units: 3 }),
-            (join(0, 3), Refusal::Duplicate { unit: 0, pid: std::process::id() }),
-            (Ask::Link { unit: 1 }, Refusal::Malformed),
-            (Ask::Region { unit: 1, id: 1 }, Refusal::Malformed),
+            (join(1, 4), JoinRefusal::Disagree { unit: 1, expected: 3, found: 4 }),
+            (join(3, 3), JoinRefusal::UnitRange { unit: 3, units: 3 }),
+            (join(0, 3), JoinRefusal::Duplicate { unit: 0, pid: std::process::id() }),
+            (Ask::Link { unit: 1 }, JoinRefusal::Malformed),
+            (Ask::Region { unit: 1, id: 1 }, JoinRefusal::Malformed),
         ] {
             let conn = connect(&name, 0);
             say(&conn, &ask, &[]);
@@ -227,7 +232,7 @@ fn strangers_do_not_hinder_a_gathering() {
                 s.spawn(move || loop {
                     match Domain::join(options(name, unit, 3)) {
                         // Its place is free as soon as the hangup has been seen.
-                        Err(MessageError::Refused { reason: Refusal::Duplicate { .. }, .. })
+                        Err(MessageError::Refused { reason: JoinRefusal::Duplicate { .. }, .. })
                             if Instant::now() < end => {}
                         joined => break joined.unwrap(),
                     }

@@ -3,7 +3,7 @@
 
 mod units;
 
-use polyduct_message::domain::calls::CallError;
+use polyduct_message::domain::pending::CallError;
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::MessageError;
 use std::sync::atomic::{AtomicBool, Ordering};

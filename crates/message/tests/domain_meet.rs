@@ -5,7 +5,7 @@ mod units;
 
 use bytes::Bytes;
 use polyduct_message::config::Config;
-use polyduct_message::domain::hosts::HostId;
+use polyduct_message::domain::host_map::HostId;
 use polyduct_message::domain::{system, Domain, Network, Options};
 use polyduct_message::engine::Send;
 use polyduct_message::link::key::JobKey;

@@ -3,7 +3,7 @@
 use polyduct_message::engine::{
     Begun, Broken, Config, Event, Incoming, PathId, Send, Session, SessionId, Transmit,
 };
-use polyduct_message::wire::{build, checksum, Fragment, Frame, Lane, Name, Piece, MAX_ACK_RANGES};
+use polyduct_message::wire::{build, checksum, Fragment, Frame, Name, Piece, StreamId, MAX_ACK_RANGES};
 use polyduct_message::{ChannelId, HandlerId, Head, LinkError, MessageError, Order, Priority};
 use polyduct_rig::memory::{most_bytes, Counting};
 use std::time::Duration;
@@ -29,8 +29,8 @@ fn config() -> Config {
     }
 }
 
-fn lane() -> Lane {
-    Lane::new(ChannelId(1), Priority::Low, Order::Ordered)
+fn stream_id() -> StreamId {
+    StreamId::new(ChannelId(1), Priority::Low, Order::Ordered)
 }
 
 fn head() -> Head {
@@ -38,7 +38,7 @@ fn head() -> Head {
 }
 
 fn whole(number: u32, bytes: &[u8]) -> Fragment<'_> {
-    let name = Name { lane: lane(), number };
+    let name = Name { stream: stream_id(), number };
     Fragment {
         name,
         attempt: 0,
@@ -100,11 +100,11 @@ impl Victim {
         self.take(&frame)
     }
 
-    /// A good message on a lane of its own still arrives.
+    /// A good message on a stream of its own still arrives.
     fn lives(&mut self) {
-        let good = Lane::new(ChannelId(7), Priority::High, Order::Any);
+        let good = StreamId::new(ChannelId(7), Priority::High, Order::Any);
         self.buffers = usize::MAX;
-        let fragment = Fragment { name: Name { lane: good, number: 0 }, ..whole(0, b"still here") };
+        let fragment = Fragment { name: Name { stream: good, number: 0 }, ..whole(0, b"still here") };
         let before = self.messages.len();
         self.number = self.number.max(1000);
         assert_eq!(self.pieces(&[Piece::Fragment(fragment)]), Ok(()));
@@ -228,8 +228,8 @@ fn bent_bytes_get_their_exact_error() {
             raw(&[&[1, 8, 4, 0][..], &[0; 8], &7u64.to_le_bytes(), &[0; 16]].concat()),
             bad("fragment flags", 8, "a length only beside a head and before the end"),
         ),
-        ("lane 16384", bent(FRAGMENT + 2, &[0, 0x40]), bad("lane", 16384, "less than 16384")),
-        ("lane 65535", bent(FRAGMENT + 2, &[0xff, 0xff]), bad("lane", 65535, "less than 16384")),
+        ("stream 16384", bent(FRAGMENT + 2, &[0, 0x40]), bad("lane", 16384, "less than 16384")),
+        ("stream 65535", bent(FRAGMENT + 2, &[0xff, 0xff]), bad("lane", 65535, "less than 16384")),
         (
             "fragment length 2^24 - 1",
             bent(FRAGMENT + 8, &[0xff; 3]),
@@ -268,7 +268,7 @@ fn bent_bytes_get_their_exact_error() {
         ("receipt cut short", raw(&[3, 0, 4, 0]), truncated("taken", 0, 8, 4)),
         ("receipt with a used spare byte", raw(&[3, 1, 4, 0, 0, 0, 0, 0]), bad("taken", 1, ZERO)),
         (
-            "refusal of lane 65535",
+            "refusal of stream 65535",
             raw(&[5, 0, 0xff, 0xff, 0, 0, 0, 0]),
             bad("lane", 65535, "less than 16384"),
         ),
@@ -459,8 +459,8 @@ fn open_messages_are_limited_over_all_lanes() {
     let mut refused = 0;
     for channel in 0..8 {
         for number in 0..16 {
-            let lane = Lane::new(ChannelId(channel), Priority::Low, Order::Ordered);
-            let fragment = Fragment { name: Name { lane, number }, ..part(0, 0, 50_000, b"x") };
+            let stream = StreamId::new(ChannelId(channel), Priority::Low, Order::Ordered);
+            let fragment = Fragment { name: Name { stream, number }, ..part(0, 0, 50_000, b"x") };
             match victim.pieces(&[Piece::Fragment(fragment)]) {
                 Ok(()) => {}
                 Err(error) => {
@@ -535,8 +535,8 @@ fn a_receipt_for_what_is_still_handed_over_ends_it() {
         let second = session.begin(NOW, ChannelId(1), send(&[2; 40]), None).unwrap();
         let mut transmit = Transmit::new();
         while session.poll_transmit(NOW, PATH, &mut transmit) {}
-        let lane = Lane::new(ChannelId(1), Priority::Low, Order::Any);
-        victim.pieces(&[Piece::Done(Name { lane, number: 1 })]).unwrap();
+        let stream = StreamId::new(ChannelId(1), Priority::Low, Order::Any);
+        victim.pieces(&[Piece::Done(Name { stream, number: 1 })]).unwrap();
         let session = &mut victim.session;
         assert_eq!(session.bytes_kept(Priority::Low), 40);
         assert_eq!(
@@ -548,7 +548,7 @@ fn a_receipt_for_what_is_still_handed_over_ends_it() {
             false => assert_eq!(session.finish(second), Err(MessageError::NoMessage { token: second })),
         }
         assert_eq!(session.bytes_kept(Priority::Low), 40);
-        victim.pieces(&[Piece::Done(Name { lane, number: 0 })]).unwrap();
+        victim.pieces(&[Piece::Done(Name { stream, number: 0 })]).unwrap();
         let session = &mut victim.session;
         assert_eq!(session.bytes_kept(Priority::Low), 0);
         session.send(NOW, ChannelId(2), send(&[4; 100])).unwrap();
@@ -734,7 +734,7 @@ fn what_goes_out_parses_and_prints_to_itself() {
 #[test]
 fn a_message_given_up_again_and_again_takes_no_memory() {
     let mut victim = Victim::new(config());
-    let cancel = Piece::Cancel(Name { lane: lane(), number: 3 });
+    let cancel = Piece::Cancel(Name { stream: stream_id(), number: 3 });
     let pieces = vec![cancel; 100];
     victim.pieces(&pieces).unwrap();
     let (done, most) = most_bytes(|| (0..2000).all(|_| victim.pieces(&pieces).is_ok()));

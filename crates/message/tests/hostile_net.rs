@@ -2,15 +2,17 @@
 //! and nothing much is allocated before the key is proved. The time is an argument, so that no test waits for
 //! it.
 
-use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, REFUSAL, VERSION};
+use polyduct_message::link::hello::{
+    Carrier, HandshakeRefusal, Header, Identity, Kind, HEADER, REFUSAL, VERSION,
+};
 use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::acceptor::{Acceptor, Arrival, Limits, Visit, STRANGERS};
 use polyduct_message::link::net::dial::Dial;
-use polyduct_message::link::net::gate::{Arrival, Gate, Limits, Visit, STRANGERS};
-use polyduct_message::link::net::lives::Lives;
+use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::net::record::{Piece, RecordWriter};
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_message::link::net::stream::{FrameSink, Left, StreamReader};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::{Initiator, Terms};
 use polyduct_message::link::seal::TAG;
 use polyduct_message::LinkError;
@@ -35,10 +37,10 @@ fn terms(unit: u32, trusted: bool) -> Terms {
 
 /// A gate of unit 1 with what came of its visitors.
 struct Door {
-    gate: Gate,
+    gate: Acceptor,
     addr: SocketAddr,
     now: Duration,
-    turned_away: Vec<(SocketAddr, Fault)>,
+    turned_away: Vec<(SocketAddr, LinkFault)>,
     arrived: Vec<Arrival>,
 }
 
@@ -46,9 +48,14 @@ impl Door {
     fn new(trusted: bool) -> Door {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = local_addr(&listener).unwrap();
-        let gate =
-            Gate::new(listener, terms(1, trusted), Patience::default(), Limits::default(), Lives::default())
-                .unwrap();
+        let gate = Acceptor::new(
+            listener,
+            terms(1, trusted),
+            Patience::default(),
+            Limits::default(),
+            Incarnations::default(),
+        )
+        .unwrap();
         Door { gate, addr, now: START, turned_away: Vec::new(), arrived: Vec::new() }
     }
 
@@ -76,7 +83,7 @@ impl Door {
     }
 
     /// The error that this one gets.
-    fn verdict(&mut self, of: &TcpStream) -> Fault {
+    fn verdict(&mut self, of: &TcpStream) -> LinkFault {
         let addr = of.local_addr().unwrap();
         let mut found = None;
         self.until(|door| {
@@ -109,7 +116,7 @@ impl Door {
     fn dial(
         &mut self,
         terms: Terms,
-    ) -> Result<(polyduct_message::link::noise::Established, TcpStream), Fault> {
+    ) -> Result<(polyduct_message::link::noise::Established, TcpStream), LinkFault> {
         let (now, patience) = (self.now, Patience::default());
         let mut dial = Dial::new(&terms, 1, self.addr, patience, now, 5 * SECOND)?;
         let mut outcome = None;
@@ -132,18 +139,18 @@ fn all(mut stream: TcpStream) -> Vec<u8> {
     got
 }
 
-fn refusal(got: &[u8]) -> Refusal {
-    assert_eq!(Header::decode(got).unwrap().kind, Kind::Refusal);
+fn refusal(got: &[u8]) -> HandshakeRefusal {
+    assert_eq!(Header::decode(got).unwrap().kind, Kind::HandshakeRefusal);
     assert_eq!(got.len(), REFUSAL);
-    Refusal::decode(&got[HEADER..]).unwrap()
+    HandshakeRefusal::decode(&got[HEADER..]).unwrap()
 }
 
 /// Sends some bytes, wants one error and one answer, and a good peer still comes in.
-fn hostile(bytes: &[u8], error: LinkError, answer: Option<Refusal>) {
+fn hostile(bytes: &[u8], error: LinkError, answer: Option<HandshakeRefusal>) {
     let mut door = Door::new(false);
     let mut stream = door.connect();
     stream.write_all(bytes).unwrap();
-    assert_eq!(door.verdict(&stream), Fault::Peer(error));
+    assert_eq!(door.verdict(&stream), LinkFault::Peer(error));
     let got = all(stream);
     match answer {
         Some(answer) => assert_eq!(refusal(&got), answer),
@@ -191,7 +198,7 @@ fn another_version_is_told_both_names() {
         bytes.extend(found.to_le_bytes());
         let (mine, yours) = (VERSION.into(), found.into());
         let error = LinkError::Version { protocol: "polyduct's network link", expected: mine, found: yours };
-        hostile(&bytes, error, Some(Refusal::Version { mine, yours }));
+        hostile(&bytes, error, Some(HandshakeRefusal::Version { mine, yours }));
     }
 }
 
@@ -223,39 +230,43 @@ fn what_is_whole_but_wrong_is_named() {
         message
     };
     let turn = |what| LinkError::OutOfTurn { what };
-    for k in [Kind::Answer, Kind::Confirm, Kind::Refusal] {
+    for k in [Kind::Answer, Kind::Confirm, Kind::HandshakeRefusal] {
         hostile(&kind(k), turn("a message that is not the first"), None);
     }
     let mut datagrams = good.clone();
     datagrams[7] = 2;
     hostile(&datagrams, field("carrier", 1, "the one it came over"), None);
-    hostile(&first(&terms(0, true)), LinkError::Trust { mine: false }, Some(Refusal::Trust { mine: false }));
+    hostile(
+        &first(&terms(0, true)),
+        LinkError::Trust { mine: false },
+        Some(HandshakeRefusal::Trust { mine: false }),
+    );
     let mut trusted = good.clone();
     trusted[7] = 1;
-    hostile(&trusted, LinkError::Trust { mine: false }, Some(Refusal::Trust { mine: false }));
+    hostile(&trusted, LinkError::Trust { mine: false }, Some(HandshakeRefusal::Trust { mine: false }));
     let other = Terms { key: JobKey::from_hex("17".repeat(32)).unwrap(), ..terms(0, false) };
-    hostile(&first(&other), LinkError::Unauthentic, Some(Refusal::Key));
+    hostile(&first(&other), LinkError::Unauthentic, Some(HandshakeRefusal::Key));
     let mut bytes = [7; 32];
     bytes[31] ^= 0x80;
     let bit = Terms { key: JobKey::from_bytes(bytes).unwrap(), ..terms(0, false) };
-    hostile(&first(&bit), LinkError::Unauthentic, Some(Refusal::Key));
+    hostile(&first(&bit), LinkError::Unauthentic, Some(HandshakeRefusal::Key));
     for at in [HEADER, HEADER + 31, HEADER + 32, good.len() - 1] {
         let mut changed = good.clone();
         changed[at] ^= 1;
-        hostile(&changed, LinkError::Unauthentic, Some(Refusal::Key));
+        hostile(&changed, LinkError::Unauthentic, Some(HandshakeRefusal::Key));
     }
     let mut shorter = good[..HEADER + 40].to_vec();
     shorter[16] = 40;
-    hostile(&shorter, LinkError::Unauthentic, Some(Refusal::Key));
+    hostile(&shorter, LinkError::Unauthentic, Some(HandshakeRefusal::Key));
     let mut empty = good[..HEADER].to_vec();
     empty[16] = 0;
-    hostile(&empty, LinkError::Unauthentic, Some(Refusal::Key));
+    hostile(&empty, LinkError::Unauthentic, Some(HandshakeRefusal::Key));
     let mut domain = terms(0, false);
     domain.me.domain = 6;
-    hostile(&first(&domain), LinkError::WrongDomain, Some(Refusal::Domain));
+    hostile(&first(&domain), LinkError::WrongDomain, Some(HandshakeRefusal::Domain));
     let asked = Initiator::new(&terms(0, false), 8).unwrap().message().bytes().to_vec();
     let wrong = LinkError::WrongUnit { asked: 8, found: 1 };
-    hostile(&asked, wrong, Some(Refusal::Unit { mine: 1, asked: 8 }));
+    hostile(&asked, wrong, Some(HandshakeRefusal::Unit { mine: 1, asked: 8 }));
 }
 
 #[test]
@@ -481,7 +492,7 @@ fn those_of_one_address_give_way_to_others_and_not_the_other_way_round() {
     // The others are still there, to be heard.
     for mut other in others {
         other.write_all(b"GET /").unwrap();
-        assert_eq!(door.verdict(&other), Fault::Peer(magic(b"GET ")));
+        assert_eq!(door.verdict(&other), LinkFault::Peer(magic(b"GET ")));
     }
 }
 
@@ -549,7 +560,7 @@ fn read_until(
     reader: &mut StreamReader,
     sink: &mut Frames,
     frames: usize,
-) -> Result<(), Fault> {
+) -> Result<(), LinkFault> {
     while sink.0.len() < frames {
         assert_eq!(poll(&mut [PollItem::readable(stream)], Some(10 * SECOND)).unwrap(), 1, "watchdog");
         while reader.read(stream, sink)? == Left::Perhaps {}
@@ -559,7 +570,7 @@ fn read_until(
 
 /// One good frame comes, then `attack` on the bytes that the writer made; what the reader says, and that only
 /// this connection is over.
-fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Fault {
+fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> LinkFault {
     let mut door = Door::new(trusted);
     let (established, mut wire) = door.dial(terms(0, trusted)).unwrap();
     door.until(|d| !d.arrived.is_empty());
@@ -624,20 +635,20 @@ fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
             .map(|(stream, established, incarnation)| ((stream, established), incarnation));
         door.until(|door| door.arrived.len() + door.turned_away.len() == 2);
         assert_eq!(door.arrived[0].established.peer.incarnation, one);
-        assert!(matches!(door.turned_away[..], [(_, Fault::Peer(LinkError::Taken { unit: 0 }))]));
+        assert!(matches!(door.turned_away[..], [(_, LinkFault::Peer(LinkError::Taken { unit: 0 }))]));
         drop(first);
         let (stream, established) = second;
         let mut reader = StreamReader::new(established.opener, 1 << 20);
         reader.may_be_refused(0);
         let told = read_until(&stream, &mut reader, &mut Frames::default(), 1).unwrap_err();
-        assert_eq!(told, Fault::Peer(LinkError::Taken { unit: 0 }), "trusted: {trusted}");
+        assert_eq!(told, LinkFault::Peer(LinkError::Taken { unit: 0 }), "trusted: {trusted}");
     }
 }
 
 #[test]
 fn records_that_are_not_as_they_were_sent_end_their_connection_only() {
-    let closed = Fault::System(OsError::PeerClosed);
-    let unauthentic = Fault::Peer(LinkError::Unauthentic);
+    let closed = LinkFault::System(OsError::PeerClosed);
+    let unauthentic = LinkFault::Peer(LinkError::Unauthentic);
     assert_eq!(attack_records(false, |_| {}), closed);
     assert_eq!(attack_records(false, |r| r[0][50] ^= 1), unauthentic, "changed");
     assert_eq!(attack_records(false, |r| *r[0].last_mut().unwrap() ^= 0x80), unauthentic, "tag");
@@ -647,7 +658,7 @@ fn records_that_are_not_as_they_were_sent_end_their_connection_only() {
     assert_eq!(attack_records(false, |r| r[0].truncate(60)), unauthentic, "the next one's bytes fill it up");
     assert_eq!(attack_records(false, |r| r.truncate(0)), closed);
     assert_eq!(attack_records(false, |r| r[2].truncate(60)), closed, "cut off at the end");
-    let length = |found| Fault::Peer(field("length of a record", found, "17 to 65535"));
+    let length = |found| LinkFault::Peer(field("length of a record", found, "17 to 65535"));
     assert_eq!(attack_records(false, |r| r[0][..2].copy_from_slice(&[0, 0])), length(0));
     assert_eq!(attack_records(false, |r| r[0][..2].copy_from_slice(&[16, 0])), length(16));
     assert_eq!(attack_records(false, |r| r[0] = vec![0xff; 70_000]), unauthentic, "a giant of noise");
@@ -658,10 +669,10 @@ fn lengths_beyond_the_limit_end_their_connection_only() {
     let limit = "1 up to the limit that the handshake named";
     for found in [0, (1 << 20) + 1, 1 << 31, u32::MAX] {
         let fault = attack_records(true, |r| r[0][..4].copy_from_slice(&found.to_le_bytes()));
-        assert_eq!(fault, Fault::Peer(field("length of a frame", found.into(), limit)));
+        assert_eq!(fault, LinkFault::Peer(field("length of a frame", found.into(), limit)));
     }
     let fault = attack_records(true, |r| r[0] = vec![0xff; 64]);
-    assert_eq!(fault, Fault::Peer(field("length of a frame", u32::MAX.into(), limit)), "2^64 - 1");
+    assert_eq!(fault, LinkFault::Peer(field("length of a frame", u32::MAX.into(), limit)), "2^64 - 1");
 }
 
 #[test]
@@ -704,7 +715,7 @@ fn out_of_descriptors_the_newcomer_is_refused_and_the_others_go_on() {
     door.until(|d| d.turned_away.iter().any(|(a, f)| *a == addr && *f == LinkError::Busy.into()));
     let mut got = vec![0; REFUSAL];
     newcomer.read_exact(&mut got).unwrap();
-    assert_eq!(refusal(&got), Refusal::Busy);
+    assert_eq!(refusal(&got), HandshakeRefusal::Busy);
     second.read_exact(&mut got).unwrap();
     // The other one goes on.
     writer.push(5, [Piece::Copy(b"hello")].into_iter()).unwrap();

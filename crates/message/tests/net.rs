@@ -9,7 +9,7 @@ use polyduct_message::engine::Send;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::{ChannelId, Head, LinkError, MessageError, Order, Priority};
 use shim::{Shim, Weather};
 use std::collections::VecDeque;
@@ -110,7 +110,7 @@ impl Net {
         let buffers = [0, 1].map(|_| setup.buffers.map(|n| Arc::new(AtomicUsize::new(n))));
         let [a, b] = [0, 1].map(|me| {
             let mut config = config(me, transport, trusted);
-            config.session.queue_per_lane = setup.queue;
+            config.session.queue_per_stream = setup.queue;
             config.session.queue_per_priority = setup.queue;
             let (free, held) = (buffers[me as usize].clone(), held.clone());
             let give = move |_: u32, incoming: &polyduct_message::engine::Incoming| {
@@ -326,7 +326,7 @@ fn who_is_not_there_is_unreachable_and_others_are_not_disturbed() {
         NetEvent::Unreachable { unit: 2, fault } => Some(fault),
         _ => None,
     });
-    assert_eq!(fault, Fault::System(polyduct_os::OsError::NotListening { name: nobody.to_string() }));
+    assert_eq!(fault, LinkFault::System(polyduct_os::OsError::NotListening { name: nobody.to_string() }));
     assert_eq!(a.connect(3), Err(MessageError::NoUnit { to: 3, units: 4 }), "nobody said where it is");
     assert_eq!(a.connect(4), Err(MessageError::NoUnit { to: 4, units: 4 }));
     send(&a, 1, 7, "still there");
@@ -356,7 +356,7 @@ fn sides_that_do_not_agree_learn_why_over_both_transports() {
         assert_eq!(told(other), LinkError::Trust { mine: !trusted }.into());
         let mut settings = base();
         settings.session.channels = 7;
-        assert!(matches!(told(settings), Fault::Peer(LinkError::BadField { .. })));
+        assert!(matches!(told(settings), LinkFault::Peer(LinkError::BadField { .. })));
     }
 }
 

@@ -4,7 +4,7 @@
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::record::{Piece, RecordReader, RecordWriter};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_message::LinkError;
 use polyduct_os::poll::{poll, PollItem};
@@ -118,7 +118,7 @@ fn lengths_that_no_message_can_have_are_refused_before_anything_is_kept_for_them
         let refused = reader.message(&to, LIMIT);
         let found = u64::from(len);
         assert!(
-            matches!(refused, Err(Fault::Peer(LinkError::BadField { found: f, .. })) if f == found),
+            matches!(refused, Err(LinkFault::Peer(LinkError::BadField { found: f, .. })) if f == found),
             "{len}"
         );
     }

@@ -1,7 +1,9 @@
 //! The handshake as two state machines that talk through memory: who may get in, and what everybody else
 //! gets.
 
-use polyduct_message::link::hello::{Carrier, Header, Identity, Kind, Refusal, HEADER, MAGIC, VERSION};
+use polyduct_message::link::hello::{
+    Carrier, HandshakeRefusal, Header, Identity, Kind, HEADER, MAGIC, VERSION,
+};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_message::link::seal::TAG;
@@ -28,7 +30,7 @@ fn linked(connects: &Terms, listens: &Terms) -> (Established, Established) {
 fn refused(connects: &Terms, to: u32, listens: &Terms) -> (LinkError, LinkError) {
     let mut a = Initiator::new(connects, to).unwrap();
     let error = Pending::new(listens, a.message().bytes()).err().expect("refused");
-    let refusal = Refusal::of(&error).expect("told why").encode(listens.carrier, listens.trusted);
+    let refusal = HandshakeRefusal::of(&error).expect("told why").encode(listens.carrier, listens.trusted);
     let told = a.answer(&refusal).expect_err("refused");
     (error, told)
 }
@@ -75,16 +77,16 @@ fn another_version_gets_a_refusal_that_names_both() {
         let error = Pending::new(&terms(1, false), &message).err().unwrap();
         let (protocol, mine) = ("polyduct's network link", VERSION.into());
         assert_eq!(error, LinkError::Version { protocol, expected: mine, found: version.into() });
-        let refusal = Refusal::of(&error).unwrap();
-        assert_eq!(refusal, Refusal::Version { mine, yours: version.into() });
+        let refusal = HandshakeRefusal::of(&error).unwrap();
+        assert_eq!(refusal, HandshakeRefusal::Version { mine, yours: version.into() });
         let bytes = refusal.encode(Carrier::Stream, false);
-        assert_eq!(Refusal::decode(&bytes[HEADER..]), Ok(refusal));
+        assert_eq!(HandshakeRefusal::decode(&bytes[HEADER..]), Ok(refusal));
         // A side of another version finds this side's in the first eight bytes, which never change.
         assert_eq!((&bytes[..4], &bytes[4..6]), (&MAGIC[..], &VERSION.to_le_bytes()[..]));
     }
     // And this side learns the other's from its refusal.
     let (mine, yours) = (VERSION.into(), u32::from(VERSION) + 1);
-    let mut refusal = Refusal::Version { mine: yours, yours: mine }.encode(Carrier::Stream, false);
+    let mut refusal = HandshakeRefusal::Version { mine: yours, yours: mine }.encode(Carrier::Stream, false);
     refusal[4..6].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = first.answer(&refusal).unwrap_err();
     assert_eq!(
@@ -188,7 +190,7 @@ proptest! {
         prop_assert!(Initiator::new(&terms(0, false), 1).unwrap().answer(&bytes).is_err());
         let _ = Header::decode(&bytes);
         let _ = Identity::decode(&bytes);
-        let _ = Refusal::decode(&bytes);
+        let _ = HandshakeRefusal::decode(&bytes);
     }
 
     /// What is sealed opens to the same bytes, once, and in its place only; datagrams in any order within the

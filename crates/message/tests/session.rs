@@ -124,7 +124,7 @@ fn misuse_is_named_and_does_nothing() {
 
 #[test]
 fn counts_are_exact() {
-    let config = Config { queue_per_lane: 10, queue_per_priority: 15, ..Config::datagram() };
+    let config = Config { queue_per_stream: 10, queue_per_priority: 15, ..Config::datagram() };
     let mut world = world(SPEED, &config, &[(0, 1400)]);
     world.net.partition = 1;
     let (low, high) = (Priority::Low, Priority::High);

@@ -1,6 +1,6 @@
 //! What is printed parses to the same, and what parses prints to the same bytes.
 
-use polyduct_message::wire::{build, write_ack, Fragment, Frame, Lane, Name, Piece};
+use polyduct_message::wire::{build, write_ack, Fragment, Frame, Name, Piece, StreamId};
 use polyduct_message::{ChannelId, HandlerId, Head, Order, Priority};
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn name() -> impl Strategy<Value = Name> {
     (0u16..4096, any::<bool>(), any::<bool>(), any::<u32>()).prop_map(|(channel, high, any, number)| {
         let priority = if high { Priority::High } else { Priority::Low };
         let order = if any { Order::Any } else { Order::Ordered };
-        Name { lane: Lane::new(ChannelId(channel), priority, order), number }
+        Name { stream: StreamId::new(ChannelId(channel), priority, order), number }
     })
 }
 

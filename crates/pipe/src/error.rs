@@ -48,7 +48,7 @@ pub enum PipeError {
         /// Whom this unit spoke to.
         peer: String,
         /// What went wrong.
-        source: Box<net::Fault>,
+        source: Box<net::LinkFault>,
     },
     /// All reader programs have closed; nobody will take further steps.
     #[error("{name}: every reader has closed; step {step} has nobody to go to (a writer whose readers come and go is opened with readers=\"any\"; a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]

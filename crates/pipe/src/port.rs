@@ -7,7 +7,7 @@ use polyduct_copy::{Kernels, LastCache};
 use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{clock, spin::Spin, sync::Line};
-use polyduct_port::{Came, Options, PortError, PortName, Scope, Stats, UnitName};
+use polyduct_port::{Options, PortError, PortName, Reached, Scope, Stats, UnitName};
 use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
 use std::time::Duration;
 
@@ -92,13 +92,13 @@ pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
             port: PortName::Pipe(pipe),
             peer: unit.into(),
             closed_after: step,
-            came: Came::ToStep(step),
+            came: Reached::ToStep(step),
         }),
         Stop::Uneven { unit, closed_after } => PipeError::Port(PortError::UnevenSteps {
             port: PortName::Pipe(pipe),
             peer: unit.into(),
             closed_after,
-            came: Came::ToStep(step),
+            came: Reached::ToStep(step),
         }),
         Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
         Stop::Corrupt(what) => PipeError::Port(PortError::BadPeer {

@@ -61,8 +61,8 @@ pub(crate) struct Work {
 
 /// A reader unit's way to the steps, on one host or across hosts.
 pub(crate) trait ReaderEnd: Send + Sync {
-    /// Waits for step `k` of this unit; says the same until it is [released](Self::release). `None` at the end
-    /// of the stream.
+    /// Waits for step `k` of this unit; says the same until it is [released](Self::release). `None` at the
+    /// end of the stream.
     fn take(&mut self, port: &mut Port, k: u64) -> Result<Option<Turn>, PipeError>;
 
     /// The same if it is known, or within microseconds.
@@ -149,9 +149,9 @@ impl Reader {
     ///
     /// # Errors
     /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`]
-    /// when no writer comes within the open timeout; [`PipeError::Link`] where unit 0 on another host does not
-    /// let this unit in; [`PipeError::Refused`] when the units disagree, a program is one too many, or the
-    /// dataset is not what was expected.
+    /// when no writer comes within the open timeout; [`PipeError::Link`] where unit 0 on another host does
+    /// not let this unit in; [`PipeError::Refused`] when the units disagree, a program is one too many, or
+    /// the dataset is not what was expected.
     pub fn open<'a>(
         at: impl Into<At<'a>>,
         layout: &str,

@@ -162,7 +162,7 @@ fn two_pipes_have_two_domains() {
 /// Whether the error is that unit 3, the reader's, did not come.
 fn is_missing(error: &PipeError) -> bool {
     let PipeError::Domain { addresses, source, .. } = error else { return false };
-    let MessageError::Refused { reason: gather::Refusal::Missing { missing, .. }, .. } = &**source else {
+    let MessageError::Refused { reason: gather::JoinRefusal::Missing { missing, .. }, .. } = &**source else {
         return false;
     };
     let unit = UnitName { side: Side::Reader(0), unit: 1 };

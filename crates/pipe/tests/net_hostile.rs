@@ -6,7 +6,7 @@ mod common;
 use common::net::{place, trust, Across, NetPipe};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_pipe::net::{JobKey, Place, Trust};
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
@@ -20,7 +20,7 @@ use std::time::Duration;
 fn refused(at: &Place, trust: &Trust) -> LinkError {
     match Reader::open((at, trust), "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop) {
         Err(PipeError::Link { source, .. }) => match *source {
-            Fault::Peer(error) => error,
+            LinkFault::Peer(error) => error,
             other => panic!("{other}"),
         },
         other => panic!("{other:?}"),

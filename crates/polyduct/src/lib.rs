@@ -48,7 +48,7 @@ pub use polyduct_pipe::ready;
 pub use polyduct_pipe::{Addresses, PipeError, Refusal, Tried};
 pub use polyduct_port::Options as PortOptions;
 pub use polyduct_port::{
-    Came, Interrupt, OnLoss, Peer, Policy, PortError, PortName, Readers, Scope, Side, Stats, UnitName,
+    Interrupt, OnLoss, Peer, Policy, PortError, PortName, Reached, Readers, Scope, Side, Stats, UnitName,
     MAX_UNITS,
 };
 pub use polyduct_store as store;

@@ -92,7 +92,7 @@ pub enum PortError {
         /// Steps it took part in.
         closed_after: u64,
         /// How far another came.
-        came: Came,
+        came: Reached,
     },
     /// Units of one program disagree.
     #[error("{port}: unit {unit} says {what} {found}; unit 0{} says {expected}", of_program(port))]
@@ -144,7 +144,7 @@ pub enum PortError {
 
 /// How far a unit came that did not close where another did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum Reached {
     /// This unit asked for this step, from 0.
     ToStep(u64),
     /// It closed, too.
@@ -156,11 +156,11 @@ pub enum Came {
     },
 }
 
-impl fmt::Display for Came {
+impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Came::ToStep(step) => write!(f, "while this unit came to step {step}"),
-            Came::Closed { unit, after } => write!(f, "unit {unit} after {after}"),
+            Reached::ToStep(step) => write!(f, "while this unit came to step {step}"),
+            Reached::Closed { unit, after } => write!(f, "unit {unit} after {after}"),
         }
     }
 }
@@ -312,7 +312,7 @@ mod tests {
             port: port.clone(),
             peer: unit.into(),
             closed_after: 4,
-            came: Came::ToStep(5),
+            came: Reached::ToStep(5),
         };
         let rest = "closed after 4 steps, while this unit came to step 5";
         assert_eq!(error.to_string(), format!("pipe p: unit 2 of reader program 2 {rest}"));
@@ -324,7 +324,7 @@ mod tests {
             late.to_string(),
             "pipe p: unit 2 of reader program 2: timed out after 1.5s waiting for step 3"
         );
-        let came = Came::Closed { unit: 0, after: 2 };
+        let came = Reached::Closed { unit: 0, after: 2 };
         let uneven = PortError::UnevenSteps { port: file, peer: 1.into(), closed_after: 3, came };
         let words = "f.npy: unit 1 closed after 3 steps, unit 0 after 2; the file was not written";
         assert_eq!(uneven.to_string(), words);

@@ -17,7 +17,7 @@ mod names;
 mod options;
 mod stats;
 
-pub use error::{Came, PortError, Scope};
+pub use error::{PortError, Reached, Scope};
 pub use expect::Expect;
 pub use names::{Peer, PortName, Side, UnitName};
 pub use options::{Interrupt, OnLoss, Options, Policy, Readers};

@@ -5,7 +5,7 @@ use crate::encode;
 use crate::guard::lock;
 use crate::options::maybe_seconds;
 use polyduct::host::clock;
-use polyduct::message::domain::calls::CallError;
+use polyduct::message::domain::pending::CallError;
 use polyduct::message::domain::{self, Parcel};
 use polyduct::message::{self, MessageError};
 use pyo3::prelude::*;

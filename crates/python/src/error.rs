@@ -2,11 +2,11 @@
 
 use crate::handlers::TRACEBACK;
 use polyduct::host::{Errno, OsError};
-use polyduct::message::domain::{calls::CallError, directory::HandlerError, gather};
+use polyduct::message::domain::{directory::HandlerError, gather, pending::CallError};
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
 use polyduct::{
-    layout::LayoutError, Came, Error, Peer, PipeError, PortError, PortName, Refusal, Side, UnitName,
+    layout::LayoutError, Error, Peer, PipeError, PortError, PortName, Reached, Refusal, Side, UnitName,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -103,7 +103,7 @@ fn port(error: &PortError) -> Class {
         PortError::UnevenSteps { peer, closed_after, came, .. } => {
             let mut attributes = named(peer);
             attributes.push(("closed_after", int(*closed_after)));
-            if let Came::ToStep(step) = came {
+            if let Reached::ToStep(step) = came {
                 attributes.push(("step", int(*step)));
             }
             ("UnevenSteps", attributes)
@@ -287,17 +287,19 @@ fn config(error: &ConfigError) -> Class {
     ("ConfigError", attributes)
 }
 
-fn gathering(reason: &gather::Refusal) -> Class {
-    use gather::Refusal;
+fn gathering(reason: &gather::JoinRefusal) -> Class {
+    use gather::JoinRefusal;
     let (name, attributes) = match reason {
-        Refusal::Version { .. } => ("version", vec![]),
-        Refusal::Malformed => ("malformed", vec![]),
-        Refusal::Disagree { unit, .. } => ("disagree", vec![("unit", int(*unit))]),
-        Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
-        Refusal::Duplicate { unit, pid } => ("duplicate", vec![("unit", int(*unit)), ("pid", int(*pid))]),
-        Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
-        Refusal::NotAMember { unit, pid } => ("not_a_member", vec![("unit", int(*unit)), ("pid", int(*pid))]),
-        Refusal::System { unit, .. } => ("system", vec![("unit", int(*unit))]),
+        JoinRefusal::Version { .. } => ("version", vec![]),
+        JoinRefusal::Malformed => ("malformed", vec![]),
+        JoinRefusal::Disagree { unit, .. } => ("disagree", vec![("unit", int(*unit))]),
+        JoinRefusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
+        JoinRefusal::Duplicate { unit, pid } => ("duplicate", vec![("unit", int(*unit)), ("pid", int(*pid))]),
+        JoinRefusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
+        JoinRefusal::NotAMember { unit, pid } => {
+            ("not_a_member", vec![("unit", int(*unit)), ("pid", int(*pid))])
+        }
+        JoinRefusal::System { unit, .. } => ("system", vec![("unit", int(*unit))]),
         _ => ("other", vec![]),
     };
     refusal(name, attributes)

@@ -39,7 +39,7 @@ impl Pair {
         let net = Net::new(Topology::Switch, 2, SPEED);
         let pools = vec![Pool::new(1 << 20); 2];
         let mut world = World::new(net, pools, Random::new(1));
-        let config = Config { queue_per_lane: queue as usize, ..Config::datagram() };
+        let config = Config { queue_per_stream: queue as usize, ..Config::datagram() };
         world.connect(0, 1, &config, &[(0, FRAME)]);
         let source = (0..len + 256).map(|i| i as u8).collect::<Vec<_>>().into();
         Pair { world, len, source, answers: false, owed: 0, sent: [0; 2], came: [0; 2] }

@@ -29,14 +29,14 @@ pub struct Stretches<'a> {
 }
 
 /// What comes of the source, in order. The bytes are in a buffer that is given back.
-enum Came {
+enum Event {
     Step,
     Bytes { at: u64, len: usize, buffer: Vec<u8> },
     End,
 }
 
 /// Takes what comes, and gives a buffer for more of it; breaks off where nobody wants any.
-type Give<'a> = dyn FnMut(Came) -> Result<ControlFlow<(), Vec<u8>>, CpError> + 'a;
+type Give<'a> = dyn FnMut(Event) -> Result<ControlFlow<(), Vec<u8>>, CpError> + 'a;
 
 impl<'a> Stretches<'a> {
     /// Of a copy by one of the units; `None` where an end has only whole steps.
@@ -75,9 +75,9 @@ impl<'a> Stretches<'a> {
         let (first, second) = (buffer()?, buffer()?);
         let mut write = |came| -> Result<Vec<u8>, CpError> {
             match came {
-                Came::Step => target.begin_step()?,
-                Came::End => target.end_step()?,
-                Came::Bytes { at, len, buffer } => {
+                Event::Step => target.begin_step()?,
+                Event::End => target.end_step()?,
+                Event::Bytes { at, len, buffer } => {
                     target.write_stretch(at, buffer.get(..len).unwrap_or_default())?;
                     moved.add(len as u64);
                     return Ok(buffer);
@@ -98,13 +98,13 @@ impl<'a> Stretches<'a> {
             self.read(source, std::mem::take(first), give)
         };
         std::thread::scope(|scope| {
-            let (send, came) = sync_channel::<Came>(1);
+            let (send, came) = sync_channel::<Event>(1);
             let (give, free) = sync_channel::<Vec<u8>>(2);
             let _ = give.send(second);
             // What is read goes to the other thread, and a buffer that is free comes from there. Where that
             // one is not there any more, it has failed.
-            let mut hand = move |next: Came| {
-                let has_buffer = matches!(next, Came::Bytes { .. });
+            let mut hand = move |next: Event| {
+                let has_buffer = matches!(next, Event::Bytes { .. });
                 let sent = send.send(next).ok();
                 let free = sent.and_then(|()| if has_buffer { free.recv().ok() } else { Some(Vec::new()) });
                 Ok(free.map_or(ControlFlow::Break(()), ControlFlow::Continue))
@@ -115,7 +115,7 @@ impl<'a> Stretches<'a> {
             };
             let mut written = Ok(());
             for next in came.iter() {
-                let has_buffer = matches!(next, Came::Bytes { .. });
+                let has_buffer = matches!(next, Event::Bytes { .. });
                 match write(next) {
                     Ok(buffer) if has_buffer => drop(give.send(buffer)),
                     Ok(_) => {}
@@ -137,7 +137,7 @@ impl<'a> Stretches<'a> {
     fn read(self, source: &mut Source<'_>, mut buffer: Vec<u8>, give: &mut Give<'_>) -> Result<u64, CpError> {
         let (mut kept, mut step) = (Kept::default(), 0);
         while source.has_step(step)? {
-            if give(Came::Step)?.is_break() {
+            if give(Event::Step)?.is_break() {
                 return Ok(step);
             }
             for (begin, len) in self.pieces() {
@@ -145,14 +145,14 @@ impl<'a> Stretches<'a> {
                 while at < begin + len {
                     let now = self.write.min(begin + len - at) as usize;
                     self.fill(source, &mut kept, step, at, buffer.get_mut(..now).unwrap_or_default())?;
-                    match give(Came::Bytes { at, len: now, buffer })? {
+                    match give(Event::Bytes { at, len: now, buffer })? {
                         ControlFlow::Continue(free) => buffer = free,
                         ControlFlow::Break(()) => return Ok(step),
                     }
                     at += now as u64;
                 }
             }
-            if give(Came::End)?.is_break() {
+            if give(Event::End)?.is_break() {
                 return Ok(step);
             }
             step += 1;

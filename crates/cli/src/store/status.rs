@@ -3,7 +3,7 @@
 use super::{open, Outcome};
 use crate::text::{bytes, plain, print, print_json, table};
 use polyduct::message::config::show_bytes;
-use polyduct::store::disk::{log, StoreError};
+use polyduct::store::disk::{events, StoreError};
 use polyduct::store::volume::{Progress, VolumeError, BLOCK};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -168,10 +168,10 @@ fn text(s: &Status, dir: &Path) -> String {
             of.join(", ")
         );
     }
-    let log = std::fs::read_to_string(dir.join(log::NAME)).unwrap_or_default();
+    let log = std::fs::read_to_string(dir.join(events::NAME)).unwrap_or_default();
     let events: Vec<&str> = log.lines().rev().take(EVENTS).collect();
     if !events.is_empty() {
-        text += &format!("\nlast events ({}):\n", dir.join(log::NAME).display());
+        text += &format!("\nlast events ({}):\n", dir.join(events::NAME).display());
         events.into_iter().rev().for_each(|line| text += &format!("  {line}\n"));
     }
     text

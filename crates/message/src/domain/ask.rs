@@ -1,7 +1,7 @@
 //! What a unit asks another of its host, and how long it waits for the answer.
 
 use super::board::Board;
-use super::gather::Refusal;
+use super::gather::JoinRefusal;
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
 use crate::meeting::{self, Connection, Failure, SLICE};
 use crate::types::Address;
@@ -93,7 +93,7 @@ impl meeting::Patience for Asking<'_> {
                 MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
             }
             Failure::Version(found) => {
-                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                let reason = JoinRefusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 MessageError::Refused { domain: self.patience.who.name.to_owned(), reason }
             }
             Failure::Malformed => out_of_turn(unit, "an unreadable answer"),
@@ -168,7 +168,7 @@ pub fn ask_for_region(
         (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {
             Ok(Whereabouts::Memory { address, len, gate: fds.remove(0) })
         }
-        (Answer::Refused(Refusal::System { error, .. }), _) => {
+        (Answer::Refused(JoinRefusal::System { error, .. }), _) => {
             Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
         }
         (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),

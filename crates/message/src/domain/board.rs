@@ -5,9 +5,9 @@
 //! units of other hosts say of themselves, in messages, each unit notes for itself: it has not come to their
 //! end sooner for what another has received.
 
-use super::collective::{Came, Collective};
+use super::collective::{Collective, CollectiveCount};
 use super::gather::MAX_UNITS;
-use super::hosts::Hosts;
+use super::host_map::Hosts;
 use super::peer::Gone;
 use crate::types::Address;
 use polyduct_os::{
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Word of a unit's line: whether it takes part.
 const STATE: usize = 0;
-/// Word of a unit's line: the collective operations that it has come to, a [`Came`].
+/// Word of a unit's line: the collective operations that it has come to, a [`CollectiveCount`].
 const CAME: usize = 1;
 /// Word of a unit's line: the lost unit, and one, that it knew of when it left or gave up.
 const BECAUSE: usize = 2;
@@ -160,13 +160,13 @@ impl Board {
     }
 
     /// What a unit has come to.
-    pub fn came(&self, unit: Address) -> Came {
-        Came(self.line(unit).w[CAME].load(Ordering::Acquire))
+    pub fn came(&self, unit: Address) -> CollectiveCount {
+        CollectiveCount(self.line(unit).w[CAME].load(Ordering::Acquire))
     }
 
     /// A unit of another host has said what it had come to. Its words may come in another order than it said
     /// them.
-    pub fn note_came(&self, unit: Address, came: Came) {
+    pub fn note_came(&self, unit: Address, came: CollectiveCount) {
         self.line(unit).w[CAME].fetch_max(came.0, Ordering::AcqRel);
     }
 
@@ -177,7 +177,7 @@ impl Board {
     }
 
     /// A unit has said that it leaves, having come to these collective operations.
-    pub fn note_leaving(&self, unit: Address, came: Came, because: Option<Address>) {
+    pub fn note_leaving(&self, unit: Address, came: CollectiveCount, because: Option<Address>) {
         let because = because.map_or(0, |lost| u64::from(lost) + 1);
         self.line(unit).w[CAME].store(came.0, Ordering::Relaxed);
         self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
@@ -218,7 +218,7 @@ mod tests {
         let told = vec![0, 1, 1, 0];
         let among = |me| shared.clone().among(Arc::new(Hosts::read(me, told.clone()).unwrap())).unwrap();
         let [one, two] = [among(1), among(2)];
-        one.note_leaving(0, Came(7 << 8 | 1), None);
+        one.note_leaving(0, CollectiveCount(7 << 8 | 1), None);
         assert_eq!([&one, &two].map(|board| board.is_leaving(0)), [true, false]);
         assert_eq!([&one, &two].map(|board| board.came(0).count()), [7, 0]);
         one.give_up(1, Some(3));

@@ -1,7 +1,7 @@
 //! A call under way.
 
-use super::calls::{CallError, MAX_CALLS};
 use super::directory::Kind;
+use super::pending::{CallError, MAX_CALLS};
 use super::{peer::lock, system, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;

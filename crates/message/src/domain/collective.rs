@@ -18,12 +18,12 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The collective operations that a unit has come to: how many, above eight bits that say which the last is.
 /// One word, so that whoever reads it while it changes finds what belongs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came(pub u64);
+pub struct CollectiveCount(pub u64);
 
-impl Came {
+impl CollectiveCount {
     /// One more than these.
-    pub fn and(self, last: Collective) -> Came {
-        Came(self.count().wrapping_add(1) << 8 | last as u64)
+    pub fn and(self, last: Collective) -> CollectiveCount {
+        CollectiveCount(self.count().wrapping_add(1) << 8 | last as u64)
     }
 
     /// How many.
@@ -42,8 +42,8 @@ impl Came {
     }
 
     /// The two words of a message.
-    pub(super) fn of_words([low, high]: [u32; 2]) -> Came {
-        Came(u64::from(high) << 32 | u64::from(low))
+    pub(super) fn of_words([low, high]: [u32; 2]) -> CollectiveCount {
+        CollectiveCount(u64::from(high) << 32 | u64::from(low))
     }
 }
 
@@ -229,7 +229,7 @@ impl Inner {
     /// A unit has said what it had come to. What those of this host have come to is on the board.
     pub(super) fn handle_came(&self, from: Address, words: [u32; 2]) {
         if self.hosts.is_far(from) {
-            self.board.note_came(from, Came::of_words(words));
+            self.board.note_came(from, CollectiveCount::of_words(words));
         }
     }
 

@@ -152,9 +152,9 @@ fn not_attached(unit: Address, error: AttachError) -> MessageError {
 }
 
 /// What the host's thread tells the domain.
-pub(super) struct Told(pub(super) Arc<Inner>);
+pub(super) struct HostEvents(pub(super) Arc<Inner>);
 
-impl Events for Told {
+impl Events for HostEvents {
     fn linked(&mut self, unit: Address, theirs: Handed) -> Result<Handed, String> {
         let mine = self.0.hand(unit).map_err(|e| e.to_string())?;
         self.0.take_link(unit, theirs).map_err(|e| e.to_string())?;

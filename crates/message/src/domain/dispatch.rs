@@ -1,9 +1,9 @@
 //! What comes, to whom it goes.
 
 use super::call::Parcel;
-use super::collective::Came;
-use super::mail::Mail;
-use super::room::{Buffer, Lease, Of, Rooms};
+use super::collective::CollectiveCount;
+use super::inbox::Mail;
+use super::room::{Buffer, Lease, RoomShare, Rooms};
 use super::{net, peer::lock, system, Inner, Table};
 use crate::handshake::unpack;
 use crate::link::shm::{Incoming, Payload};
@@ -184,8 +184,8 @@ impl Inner {
             );
             return None;
         }
-        let lease = match Of::message(m.head.handler, m.priority) {
-            Of::Mail => self.room_for_mail(&self.rooms, from, m)?,
+        let lease = match RoomShare::message(m.head.handler, m.priority) {
+            RoomShare::Mail => self.room_for_mail(&self.rooms, from, m)?,
             of => Lease::ask(self.rooms.clone(), of, m.len, m.holds_up)?,
         };
         if m.len == 0 {
@@ -205,11 +205,11 @@ impl Inner {
         from: Address,
         m: &Incoming,
     ) -> Option<Lease<R>> {
-        Lease::ask(rooms.clone(), Of::Mail, m.len, false).or_else(|| {
+        Lease::ask(rooms.clone(), RoomShare::Mail, m.len, false).or_else(|| {
             let [tag, ..] = m.head.args;
             let awaited = lock(&self.mailbox).is_awaited(from, tag);
             if awaited {
-                Lease::ask(rooms.clone(), Of::Awaited, m.len, false)
+                Lease::ask(rooms.clone(), RoomShare::Awaited, m.len, false)
             } else {
                 None
             }
@@ -316,7 +316,7 @@ impl Inner {
                         let rooms = &*self.rooms;
                         // Across hosts it has no payload, and is here for good.
                         let lease = match self.hosts.is_far(from) {
-                            true => Lease::ask(rooms, Of::Mail, m.len, true),
+                            true => Lease::ask(rooms, RoomShare::Mail, m.len, true),
                             false => self.room_for_mail(&rooms, from, m),
                         };
                         let Some(lease) = lease else { return false };
@@ -343,7 +343,7 @@ impl Inner {
             system::LEAVING if self.hosts.is_far(from) => {
                 let bytes = steady();
                 let (came, words) = bytes.split_first_chunk().unwrap_or((&[0; 8], &[]));
-                let came = Came(u64::from_le_bytes(*came));
+                let came = CollectiveCount(u64::from_le_bytes(*came));
                 let because = args[0].checked_sub(1).filter(|&lost| lost < self.options.units);
                 if let Some(lost) = because.filter(|_| !words.is_empty()) {
                     let _ = self.peers[lost as usize].hearsay.set(net::read_reason(words));

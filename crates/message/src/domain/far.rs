@@ -5,8 +5,8 @@
 //! those, and no answer is longer than a message may be.
 
 use super::call::Call;
-use super::calls::CallError;
 use super::peer::lock;
+use super::pending::CallError;
 use super::region::{Copy, Mine};
 use super::{system, Inner};
 use crate::types::{Address, HandlerId, Head};

@@ -5,7 +5,7 @@
 //! processes, and the lowest has no further part: units watch each other, and partners connect when they
 //! first need to. In a domain across hosts the units of each host do so by themselves.
 
-pub use crate::error::Refusal;
+pub use crate::error::JoinRefusal;
 use crate::types::Address;
 pub use crate::types::MAX_UNITS;
 use polyduct_os::process::{number_space, ProcessId};
@@ -60,11 +60,11 @@ pub type Members = Vec<Process>;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Refuse this connection and close it.
-    Refuse(ConnId, Refusal),
+    Refuse(ConnId, JoinRefusal),
     /// All are there: hand the board to these connections, and go.
     Complete(Members, Vec<ConnId>),
     /// The domain cannot come to be: tell these connections, and fail.
-    Fail(Refusal, Vec<ConnId>),
+    Fail(JoinRefusal, Vec<ConnId>),
 }
 
 struct Member {
@@ -137,25 +137,25 @@ impl Gathering {
         }
         self.over = true;
         let turned_away = self.turned_away.take();
-        let why = Refusal::Missing { missing: self.missing(), waited_ms, turned_away };
+        let why = JoinRefusal::Missing { missing: self.missing(), waited_ms, turned_away };
         Some(Action::Fail(why, self.conns()))
     }
 
-    fn admit(&self, conn: ConnId, pid: u32, join: &Join) -> Result<(), Refusal> {
+    fn admit(&self, conn: ConnId, pid: u32, join: &Join) -> Result<(), JoinRefusal> {
         if self.over || self.has_joined(conn) {
-            return Err(Refusal::Malformed);
+            return Err(JoinRefusal::Malformed);
         }
         if join.units != self.units {
-            return Err(Refusal::Disagree { unit: join.unit, expected: self.units, found: join.units });
+            return Err(JoinRefusal::Disagree { unit: join.unit, expected: self.units, found: join.units });
         }
         if join.unit >= self.units {
-            return Err(Refusal::UnitRange { unit: join.unit, units: self.units });
+            return Err(JoinRefusal::UnitRange { unit: join.unit, units: self.units });
         }
         if self.near.binary_search(&join.unit).is_err() {
-            return Err(Refusal::NotAMember { unit: join.unit, pid });
+            return Err(JoinRefusal::NotAMember { unit: join.unit, pid });
         }
         match self.members.get(&join.unit) {
-            Some(there) => Err(Refusal::Duplicate { unit: join.unit, pid: there.process.pid }),
+            Some(there) => Err(JoinRefusal::Duplicate { unit: join.unit, pid: there.process.pid }),
             None => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ mod tests {
     fn only_those_of_this_host_are_waited_for() {
         let (mut g, _) = Gathering::new(9, &[3, 5, 8], process(10, 100));
         assert_eq!(g.handle_join(1, 11, &join(8, 9)), None);
-        let not = Refusal::NotAMember { unit: 4, pid: 12 };
+        let not = JoinRefusal::NotAMember { unit: 4, pid: 12 };
         assert_eq!(g.handle_join(2, 12, &join(4, 9)), Some(Action::Refuse(2, not)));
         let all = vec![process(10, 100), process(13, 105), process(11, 108)];
         assert_eq!(g.handle_join(3, 13, &join(5, 9)), Some(Action::Complete(all, vec![3, 1])));
@@ -230,11 +230,11 @@ mod tests {
             Some(Action::Refuse(c, why)) if c == conn => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused(1, join(1, 4)), Refusal::Disagree { unit: 1, expected: 8, found: 4 });
-        assert_eq!(refused(2, join(8, 8)), Refusal::UnitRange { unit: 8, units: 8 });
-        assert_eq!(refused(3, join(0, 8)), Refusal::Duplicate { unit: 0, pid: 10 });
+        assert_eq!(refused(1, join(1, 4)), JoinRefusal::Disagree { unit: 1, expected: 8, found: 4 });
+        assert_eq!(refused(2, join(8, 8)), JoinRefusal::UnitRange { unit: 8, units: 8 });
+        assert_eq!(refused(3, join(0, 8)), JoinRefusal::Duplicate { unit: 0, pid: 10 });
         assert_eq!(g.handle_join(4, 11, &join(1, 8)), None);
-        assert_eq!(g.handle_join(4, 11, &join(2, 8)), Some(Action::Refuse(4, Refusal::Malformed)));
+        assert_eq!(g.handle_join(4, 11, &join(2, 8)), Some(Action::Refuse(4, JoinRefusal::Malformed)));
         g.handle_hangup(4);
         assert_eq!(g.handle_join(5, 12, &join(1, 8)), None, "the place was free again");
         let Some(Action::Fail(why, conns)) = g.handle_deadline(50) else { panic!("no failure") };
@@ -244,7 +244,7 @@ mod tests {
             "unit 2, unit 3, unit 4, unit 5, unit 6, 1 more did not come within 50 ms; turned away was one because the \
              first message of this unit could not be read"
         );
-        assert!(matches!(g.handle_join(6, 13, &join(3, 8)), Some(Action::Refuse(6, Refusal::Malformed))));
+        assert!(matches!(g.handle_join(6, 13, &join(3, 8)), Some(Action::Refuse(6, JoinRefusal::Malformed))));
     }
 
     #[test]

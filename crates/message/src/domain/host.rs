@@ -11,8 +11,8 @@ use join::{ask_to_join, gather};
 
 use super::ask::Watch;
 use super::board::Board;
-use super::gather::{ConnId, Join, Members, Refusal};
-use super::hosts::Processes;
+use super::gather::{ConnId, Join, JoinRefusal, Members};
+use super::host_map::Processes;
 use crate::handshake::Bad;
 use crate::meeting::{Connections, Heard, Shared};
 use crate::types::Address;
@@ -69,7 +69,7 @@ pub enum Answer {
         len: u64,
     },
     /// No.
-    Refused(Refusal),
+    Refused(JoinRefusal),
     /// Before the welcome: descriptors of the processes of these units come along, in this order, for one in
     /// whose process namespace they have no number.
     Processes(Vec<Address>),
@@ -226,13 +226,15 @@ impl Drop for Host {
 
 /// What somebody is told for whom no descriptor is left.
 fn refusal(unit: Address) -> impl Fn(&OsError) -> Answer {
-    move |error| Answer::Refused(Refusal::System { unit, error: error.to_string() })
+    move |error| Answer::Refused(JoinRefusal::System { unit, error: error.to_string() })
 }
 
-fn bad(bad: Bad) -> Refusal {
+fn bad(bad: Bad) -> JoinRefusal {
     match bad {
-        Bad::Malformed | Bad::NoDescriptor => Refusal::Malformed,
-        Bad::Version(found) => Refusal::Version { expected: PROTOCOL.version.into(), found: found.into() },
+        Bad::Malformed | Bad::NoDescriptor => JoinRefusal::Malformed,
+        Bad::Version(found) => {
+            JoinRefusal::Version { expected: PROTOCOL.version.into(), found: found.into() }
+        }
     }
 }
 
@@ -311,8 +313,8 @@ impl<E: Events> Server<E> {
 
     /// The answer to the process `pid`, and what goes along.
     fn answer(&mut self, pid: u32, ask: Ask, fds: Vec<OwnedFd>) -> Option<(Answer, Vec<Shared>)> {
-        let not_a_member = |unit| Refusal::NotAMember { unit, pid };
-        let here = |error| Refusal::System { unit: self.me, error };
+        let not_a_member = |unit| JoinRefusal::NotAMember { unit, pid };
+        let here = |error| JoinRefusal::System { unit: self.me, error };
         let answer = match ask {
             Ask::Link { unit } => {
                 let member = self.members.may_be(unit, pid) && unit != self.me;
@@ -338,7 +340,7 @@ impl<E: Events> Server<E> {
             }
             Ask::Join(join) => {
                 let there = self.members.pid(join.unit).unwrap_or(0);
-                Err(Refusal::Duplicate { unit: join.unit, pid: there })
+                Err(JoinRefusal::Duplicate { unit: join.unit, pid: there })
             }
         };
         Some(answer.unwrap_or_else(|why| (Answer::Refused(why), Vec::new())))

@@ -10,7 +10,7 @@
 //! Memory that is taken back is not copied to or from any more: see [`Gate`].
 
 use super::host::Whereabouts;
-use super::hosts::Processes;
+use super::host_map::Processes;
 use super::peer::lock;
 use super::region::{out_of_range, Copy, Mine};
 use super::Inner;

@@ -4,8 +4,8 @@
 //! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no
 //! further part: partners connect when they first need to.
 
-use super::gather::Refusal;
-use super::hosts::{beside, HostId, Hosts, FNV};
+use super::gather::JoinRefusal;
+use super::host_map::{beside, HostId, Hosts, FNV};
 use super::net::early_events;
 use super::options::Options;
 use super::room::Buffer;
@@ -15,7 +15,7 @@ use crate::handshake::unpack;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
-use crate::link::net::Fault;
+use crate::link::net::LinkFault;
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
@@ -148,7 +148,7 @@ struct Book {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Answer {
     Book(Book),
-    Refused(Refusal),
+    Refused(JoinRefusal),
 }
 
 /// What a unit knows when all have met.
@@ -223,7 +223,7 @@ impl Meeting<'_> {
                     .collect();
                 let waited_ms = (clock::now() - self.start).as_millis() as u64;
                 let turned_away = self.last.take();
-                let why = Refusal::Missing { missing: missing.join(", "), waited_ms, turned_away };
+                let why = JoinRefusal::Missing { missing: missing.join(", "), waited_ms, turned_away };
                 for &unit in book.keys().filter(|&&u| u != 0) {
                     // Who cannot be told waits a moment longer.
                     let _ = self.say(unit, &Answer::Refused(why.clone()));
@@ -233,7 +233,7 @@ impl Meeting<'_> {
             match event {
                 NetEvent::Message { from, message } if message.head.handler == system::MEET => {
                     if let Some(found) = other_version(&message.head) {
-                        let why = Refusal::Version { expected: VERSION, found };
+                        let why = JoinRefusal::Version { expected: VERSION, found };
                         self.last = Some(why.to_string());
                         self.say(from, &Answer::Refused(why))?;
                         continue;
@@ -243,11 +243,11 @@ impl Meeting<'_> {
                             book.insert(from, (met.listens_at, met.host));
                         }
                         Some(met) => {
-                            let why = Refusal::Disagree { unit: from, expected: units, found: met.units };
+                            let why = JoinRefusal::Disagree { unit: from, expected: units, found: met.units };
                             self.last = Some(why.to_string());
                             self.say(from, &Answer::Refused(why))?;
                         }
-                        None => self.say(from, &Answer::Refused(Refusal::Malformed))?,
+                        None => self.say(from, &Answer::Refused(JoinRefusal::Malformed))?,
                     }
                 }
                 NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(book.remove(&unit)),
@@ -310,7 +310,7 @@ impl Meeting<'_> {
                         // Refusals read alike in all versions.
                         (Some(Answer::Refused(why)), _) => Err(self.refused(why)),
                         (_, Some(expected)) => {
-                            Err(self.refused(Refusal::Version { expected, found: VERSION }))
+                            Err(self.refused(JoinRefusal::Version { expected, found: VERSION }))
                         }
                         (Some(Answer::Book(book)), None) if whole(&book) => Ok(book),
                         _ => Err(unreadable()),
@@ -396,12 +396,12 @@ impl Meeting<'_> {
                 }
                 self.early.push(event)
             }
-            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(LinkError::Taken { unit }) }
+            NetEvent::Unreachable { unit: 0, fault: LinkFault::Peer(LinkError::Taken { unit }) }
                 if self.network.transport == Transport::Udp || self.is_taken_for_good() =>
             {
                 return Err(MessageError::NameTaken { domain: self.domain(), unit });
             }
-            NetEvent::Unreachable { unit: 0, fault: Fault::Peer(error) } if is_for_good(&error) => {
+            NetEvent::Unreachable { unit: 0, fault: LinkFault::Peer(error) } if is_for_good(&error) => {
                 return Err(MessageError::TurnedAway { unit: 0, at: self.network.root, error });
             }
             NetEvent::Unreachable { unit: 0, fault } => self.last = Some(fault.to_string()),
@@ -426,7 +426,7 @@ impl Meeting<'_> {
         }
     }
 
-    fn refused(&self, reason: Refusal) -> MessageError {
+    fn refused(&self, reason: JoinRefusal) -> MessageError {
         MessageError::Refused { domain: self.domain(), reason }
     }
 

@@ -2,9 +2,9 @@
 
 use super::channel::{ChannelOptions, RawChannel};
 use super::directory::HandlerError;
-use super::mail::Mail;
+use super::inbox::Mail;
 use super::peer::{lock, try_lock};
-use super::room::{Lease, Of};
+use super::room::{Lease, RoomShare};
 use super::{dispatch, system, Domain};
 use crate::types::{Address, Head};
 use crate::MessageError;
@@ -26,8 +26,8 @@ impl Domain {
     pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
         if to == self.unit() {
             let (rooms, found) = (&self.inner.rooms, payload.len() as u64);
-            let Some(lease) = Lease::ask(&**rooms, Of::Mail, found, false) else {
-                let (what, limit) = ("bytes of messages to this unit itself", rooms.limit(Of::Mail));
+            let Some(lease) = Lease::ask(&**rooms, RoomShare::Mail, found, false) else {
+                let (what, limit) = ("bytes of messages to this unit itself", rooms.limit(RoomShare::Mail));
                 return Err(MessageError::Limit { what, limit, found });
             };
             let mail = Mail { from: to, tag, words, payload: payload.to_vec() };

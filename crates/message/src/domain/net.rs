@@ -9,12 +9,12 @@
 //! To units of this host nothing goes over the network, and nothing that comes from there is believed of
 //! them: their connections, left from when all met, say nothing more.
 
-use super::hosts::Hosts;
+use super::host_map::Hosts;
 use super::leave::LAST_NEWS;
 use super::meet::{self, Met, Network};
 use super::options::Options;
 use super::peer::{lock, Gone, BACKLOG, LIBRARY_CHANNEL};
-use super::room::{Buffer, Lease, Of, Rooms, OVERHEAD};
+use super::room::{Buffer, Lease, RoomShare, Rooms, OVERHEAD};
 use super::wait::SLICE;
 use super::{system, Inner, Table};
 use crate::engine::{self, Send};
@@ -84,7 +84,7 @@ impl Net {
                 let (channel, priority, head) = (m.channel, m.priority, m.head);
                 return inner.buffer_for(from, &Incoming { channel, priority, head, len, holds_up: false });
             }
-            let lease = Lease::ask(rooms.clone(), Of::message(m.head.handler, m.priority), len, false);
+            let lease = Lease::ask(rooms.clone(), RoomShare::message(m.head.handler, m.priority), len, false);
             lease.filter(|_| len <= EARLY).map(|lease| Buffer::new(vec![0; len as usize], lease))
         };
         let endpoint = NetEndpoint::start(config, give)?;

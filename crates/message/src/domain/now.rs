@@ -5,7 +5,7 @@
 //! caller holds.
 
 use super::channel::RawChannel;
-use super::mail::Mail;
+use super::inbox::Mail;
 use super::peer::{lock, try_lock};
 use super::wait::Over;
 use super::{dispatch, system, Call, Domain, Parcel};
@@ -113,7 +113,7 @@ impl Call {
     }
 
     /// The outcome, if it is there: once. Receives nothing.
-    pub fn take_outcome(&self) -> Option<Result<Parcel, super::calls::CallError>> {
+    pub fn take_outcome(&self) -> Option<Result<Parcel, super::pending::CallError>> {
         lock(&self.inner.calls).poll_outcome(self.number)
     }
 }

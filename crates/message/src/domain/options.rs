@@ -2,7 +2,7 @@
 
 use super::gather;
 use super::host::Who;
-use super::hosts::Hosts;
+use super::host_map::Hosts;
 use super::meet::Network;
 use crate::config::Config;
 use crate::types::Address;

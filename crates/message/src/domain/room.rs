@@ -31,7 +31,7 @@ pub const OVERHEAD: u64 = 64;
 
 /// Whose share it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum RoomShare {
     /// Messages for `recv`.
     Mail,
     /// One that finds no room among them, and that a `recv` waits for: without it that would wait for ever.
@@ -42,19 +42,19 @@ pub enum Of {
     Low,
 }
 
-impl Of {
+impl RoomShare {
     /// The share of a message.
-    pub fn message(handler: HandlerId, priority: Priority) -> Of {
+    pub fn message(handler: HandlerId, priority: Priority) -> RoomShare {
         match priority {
-            _ if handler == system::MAIL => Of::Mail,
-            Priority::High => Of::High,
-            Priority::Low => Of::Low,
+            _ if handler == system::MAIL => RoomShare::Mail,
+            Priority::High => RoomShare::High,
+            Priority::Low => RoomShare::Low,
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Share {
+struct ShareState {
     held: AtomicU64,
     /// A message was refused, and nobody was told since that there is room.
     refused: AtomicBool,
@@ -64,7 +64,7 @@ struct Share {
 #[derive(Debug)]
 pub struct Rooms {
     limit: u64,
-    shares: [Share; 4],
+    shares: [ShareState; 4],
     /// Those who were refused may go ahead.
     again: AtomicBool,
     /// Where whoever receives sleeps.
@@ -78,15 +78,15 @@ impl Rooms {
     }
 
     /// Bytes of a share: none stands for one message.
-    pub fn limit(&self, of: Of) -> u64 {
-        if of == Of::Awaited {
+    pub fn limit(&self, of: RoomShare) -> u64 {
+        if of == RoomShare::Awaited {
             return 0;
         }
         self.limit
     }
 
     /// Bytes that are held.
-    pub fn held(&self, of: Of) -> u64 {
+    pub fn held(&self, of: RoomShare) -> u64 {
         self.share(of).held.load(Ordering::Relaxed)
     }
 
@@ -98,30 +98,30 @@ impl Rooms {
 
     /// A `recv` waits for a message that may have been refused: it has room now.
     pub fn note_awaited(&self) {
-        let share = self.share(Of::Mail);
+        let share = self.share(RoomShare::Mail);
         if share.refused.load(Ordering::SeqCst) {
             self.tell(share);
         }
     }
 
-    fn share(&self, of: Of) -> &Share {
+    fn share(&self, of: RoomShare) -> &ShareState {
         &self.shares[of as usize]
     }
 
-    fn hold(&self, of: Of, bytes: u64) -> bool {
+    fn hold(&self, of: RoomShare, bytes: u64) -> bool {
         let limit = self.limit(of);
         let more = |held: u64| (held == 0 || bytes <= limit.saturating_sub(held)).then(|| held + bytes);
         self.share(of).held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
     #[cold]
-    fn refuse(&self, of: Of, bytes: u64) -> bool {
+    fn refuse(&self, of: RoomShare, bytes: u64) -> bool {
         self.share(of).refused.store(true, Ordering::SeqCst);
         // Whoever gave back before that told nobody.
         !self.hold(of, bytes)
     }
 
-    pub(super) fn give_back(&self, of: Of, bytes: u64) {
+    pub(super) fn give_back(&self, of: RoomShare, bytes: u64) {
         let share = self.share(of);
         let left = share.held.fetch_sub(bytes, Ordering::SeqCst) - bytes;
         if share.refused.load(Ordering::SeqCst) && left <= self.limit(of) / 2 {
@@ -130,7 +130,7 @@ impl Rooms {
     }
 
     #[cold]
-    fn tell(&self, share: &Share) {
+    fn tell(&self, share: &ShareState) {
         if share.refused.swap(false, Ordering::SeqCst) {
             self.again.store(true, Ordering::Release);
             self.bell.calls().ring();
@@ -143,14 +143,14 @@ impl Rooms {
 #[derive(Debug)]
 pub struct Lease<R: Deref<Target = Rooms> = Arc<Rooms>> {
     rooms: R,
-    of: Of,
+    of: RoomShare,
     bytes: u64,
 }
 
 impl<R: Deref<Target = Rooms>> Lease<R> {
     /// Room for a message with a payload of `len` bytes; `None` refuses it. If it `must` be there is.
     #[inline]
-    pub fn ask(rooms: R, of: Of, len: u64, must: bool) -> Option<Lease<R>> {
+    pub fn ask(rooms: R, of: RoomShare, len: u64, must: bool) -> Option<Lease<R>> {
         let bytes = len.saturating_add(OVERHEAD);
         if must {
             rooms.share(of).held.fetch_add(bytes, Ordering::SeqCst);
@@ -162,11 +162,11 @@ impl<R: Deref<Target = Rooms>> Lease<R> {
 
     /// Leaves it to the caller to give so many bytes back. What found room because somebody waits for it
     /// counts among the others from here on: who waits may be gone, and the next must find that room.
-    pub(super) fn into_parts(mut self) -> (Of, u64) {
-        if self.of == Of::Awaited {
-            self.rooms.share(Of::Mail).held.fetch_add(self.bytes, Ordering::SeqCst);
-            self.rooms.give_back(Of::Awaited, self.bytes);
-            self.of = Of::Mail;
+    pub(super) fn into_parts(mut self) -> (RoomShare, u64) {
+        if self.of == RoomShare::Awaited {
+            self.rooms.share(RoomShare::Mail).held.fetch_add(self.bytes, Ordering::SeqCst);
+            self.rooms.give_back(RoomShare::Awaited, self.bytes);
+            self.of = RoomShare::Mail;
         }
         (self.of, std::mem::take(&mut self.bytes))
     }
@@ -225,31 +225,31 @@ mod tests {
         Rooms::new(limit, Arc::new(Bell::create(1).unwrap()))
     }
 
-    fn ask(rooms: &Rooms, of: Of, len: u64) -> Option<Lease<&Rooms>> {
+    fn ask(rooms: &Rooms, of: RoomShare, len: u64) -> Option<Lease<&Rooms>> {
         Lease::ask(rooms, of, len, false)
     }
 
     #[test]
     fn there_is_a_limit_but_never_for_the_only_one() {
         let rooms = rooms(1000);
-        let large = ask(&rooms, Of::Mail, 1 << 48);
-        assert!(large.is_some() && ask(&rooms, Of::Mail, 0).is_none());
+        let large = ask(&rooms, RoomShare::Mail, 1 << 48);
+        assert!(large.is_some() && ask(&rooms, RoomShare::Mail, 0).is_none());
         drop(large);
-        let _some = ask(&rooms, Of::Mail, 500).unwrap();
-        assert!(ask(&rooms, Of::Mail, 373).is_none());
-        assert!(ask(&rooms, Of::Mail, u64::MAX).is_none());
-        let _more = ask(&rooms, Of::Mail, 372).unwrap();
-        assert_eq!(rooms.held(Of::Mail), 1000);
-        let must = Lease::ask(&rooms, Of::Mail, 36, true);
-        assert_eq!(rooms.held(Of::Mail), 1100);
+        let _some = ask(&rooms, RoomShare::Mail, 500).unwrap();
+        assert!(ask(&rooms, RoomShare::Mail, 373).is_none());
+        assert!(ask(&rooms, RoomShare::Mail, u64::MAX).is_none());
+        let _more = ask(&rooms, RoomShare::Mail, 372).unwrap();
+        assert_eq!(rooms.held(RoomShare::Mail), 1000);
+        let must = Lease::ask(&rooms, RoomShare::Mail, 36, true);
+        assert_eq!(rooms.held(RoomShare::Mail), 1100);
         drop(must);
-        assert_eq!(rooms.held(Of::Mail), 1000);
+        assert_eq!(rooms.held(RoomShare::Mail), 1000);
     }
 
     #[test]
     fn a_share_has_no_part_in_the_others() {
         let rooms = rooms(1000);
-        let all = [Of::Mail, Of::Awaited, Of::High, Of::Low];
+        let all = [RoomShare::Mail, RoomShare::Awaited, RoomShare::High, RoomShare::Low];
         let leases = all.map(|of| ask(&rooms, of, 5000).unwrap());
         assert_eq!(all.map(|of| rooms.held(of)), [5064; 4]);
         assert!(all.iter().all(|&of| ask(&rooms, of, 0).is_none()));
@@ -260,10 +260,10 @@ mod tests {
     #[test]
     fn who_was_refused_is_told_once_when_half_is_free() {
         let rooms = rooms(1000);
-        let mut held: Vec<_> = (0..4).map(|_| ask(&rooms, Of::Low, 186).unwrap()).collect();
+        let mut held: Vec<_> = (0..4).map(|_| ask(&rooms, RoomShare::Low, 186).unwrap()).collect();
         held.pop();
         assert!(!rooms.take_again(), "nobody was refused");
-        assert!(ask(&rooms, Of::Low, 187).is_none());
+        assert!(ask(&rooms, RoomShare::Low, 187).is_none());
         for (left, told) in [(2, true), (1, false), (0, false)] {
             held.pop();
             assert_eq!((held.len(), rooms.take_again()), (left, told));

@@ -1,7 +1,7 @@
 //! What waits at a unit, and what it may send.
 
 use super::peer::lock;
-use super::room::Of;
+use super::room::RoomShare;
 use super::{Domain, Inner};
 
 /// What waits at an endpoint: exact at the time of the call.
@@ -37,8 +37,8 @@ impl Domain {
             waiting_high: high,
             waiting_low: low,
             mails: lock(&self.inner.mailbox).len() as u64,
-            mail_bytes: rooms.held(Of::Mail) + rooms.held(Of::Awaited),
-            other_bytes: rooms.held(Of::High) + rooms.held(Of::Low),
+            mail_bytes: rooms.held(RoomShare::Mail) + rooms.held(RoomShare::Awaited),
+            other_bytes: rooms.held(RoomShare::High) + rooms.held(RoomShare::Low),
             calls: lock(&self.inner.calls).len() as u64,
             sends_high,
             sends_low,

@@ -7,7 +7,7 @@
 //! | `ANSWER` | number, 0 good or 1 failed, two of the user's | the result, or words | |
 //! | `CANCEL` | number | | nobody waits for that answer any more |
 //! | `BARRIER` | number, round, what the sender has come to (u64) | | see [`super::barrier`] |
-//! | `CAME` | what the sender has come to (u64) | | across hosts, from who is at odds with others: see [`super::Came`] |
+//! | `CAME` | what the sender has come to (u64) | | across hosts, from who is at odds with others: see [`super::CollectiveCount`] |
 //! | `OFFER` | what the sender has come to (u64) | handlers of a unit, to unit 0 | see [`super::directory`] |
 //! | `MEET` | the version | see `super::meet` | across hosts |
 //! | `LEAVING` | the lost unit, and one, that it leaves because of; 1 if it gives up | what it has come to (u64), how that unit was lost | across hosts |

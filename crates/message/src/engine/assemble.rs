@@ -8,20 +8,20 @@ use super::receive::{Give, Kept};
 use super::{rank, PathId, Session};
 use crate::error::LinkError;
 use crate::types::Order;
-use crate::wire::{Fragment, Lane, Name};
+use crate::wire::{Fragment, Name, StreamId};
 
 impl<B: AsMut<[u8]>> Session<B> {
-    /// The place of a message among its lane's slots, made if need be; `None` if the message was dealt with
+    /// The place of a message among its stream's slots, made if need be; `None` if the message was dealt with
     /// before.
     pub(super) fn slot_for(&mut self, name: &Name) -> Result<Option<usize>, LinkError> {
-        let channel = name.lane.channel().0;
+        let channel = name.stream.channel().0;
         if channel >= self.config.channels {
             return Err(LinkError::Unknown { what: "channel", found: channel.into() });
         }
-        let index = name.lane.index();
-        let lane = self.inn.make(index);
-        let Some(at) = lane.index(name.number) else { return Ok(None) };
-        let more = (at + 1).saturating_sub(lane.slots.len() as u64);
+        let index = name.stream.index();
+        let stream = self.inn.make(index);
+        let Some(at) = stream.index(name.number) else { return Ok(None) };
+        let more = (at + 1).saturating_sub(stream.slots.len() as u64);
         if more > u64::from(self.config.messages_in_flight).saturating_sub(self.slots) {
             return Err(LinkError::BadField {
                 what: "message number",
@@ -30,7 +30,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             });
         }
         self.slots += more;
-        lane.slots.resize_with(lane.slots.len() + more as usize, || Slot::Empty);
+        stream.slots.resize_with(stream.slots.len() + more as usize, || Slot::Empty);
         Ok(Some(at as usize))
     }
 
@@ -40,7 +40,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         f: &Fragment<'_>,
         give: Give<'_, B>,
     ) -> Result<Kept, LinkError> {
-        let lane = f.name.lane;
+        let stream = f.name.stream;
         let end = f.offset + u64::from(f.len);
         let total = f.payload_len();
         let least = total.unwrap_or(end);
@@ -60,14 +60,14 @@ impl<B: AsMut<[u8]>> Session<B> {
             self.take_twice(f, give);
             return Ok(Kept::Yes);
         };
-        let number = self.inn[lane.index()].base + at as u64;
-        let fresh = match &self.inn[lane.index()].slots[at] {
+        let number = self.inn[stream.index()].base + at as u64;
+        let fresh = match &self.inn[stream.index()].slots[at] {
             Slot::Empty => true,
             Slot::Refused { attempt, .. } => f.attempt.wrapping_sub(*attempt) as i8 > 0,
             Slot::Open(_) => {
                 if f.head.is_some() && f.attempt > 0 && self.config.lossless {
                     // The answer to its first coming may have been lost with the path.
-                    self.say_accepted(lane, number);
+                    self.say_accepted(stream, number);
                 }
                 return self.add(path, at, f, give);
             }
@@ -79,14 +79,14 @@ impl<B: AsMut<[u8]>> Session<B> {
             return Ok(Kept::Yes);
         };
         let ask = Incoming {
-            channel: lane.channel(),
-            priority: lane.priority(),
-            order: lane.order(),
+            channel: stream.channel(),
+            priority: stream.priority(),
+            order: stream.order(),
             head,
             len: total,
             at_least: least,
         };
-        match self.place(lane, at, &ask, give) {
+        match self.place(stream, at, &ask, give) {
             Some(place) => {
                 let r = Reassembly {
                     head,
@@ -96,24 +96,24 @@ impl<B: AsMut<[u8]>> Session<B> {
                     attempt: f.attempt,
                     accept_queued: false,
                 };
-                self.inn[lane.index()].set(at, Slot::Open(r));
+                self.inn[stream.index()].set(at, Slot::Open(r));
                 let kept = self.add(path, at, f, give);
                 if f.attempt > 0 {
                     // It was refused before: the sender waits for this.
-                    self.say_accepted(lane, number);
+                    self.say_accepted(stream, number);
                 }
                 kept
             }
             None => {
-                self.refuse(lane, at, f.attempt);
+                self.refuse(stream, at, f.attempt);
                 Ok(Kept::Yes)
             }
         }
     }
 
     /// Tells the sender that a message refused before has its place.
-    fn say_accepted(&mut self, lane: Lane, number: u64) {
-        let queued = match self.inn[lane.index()].slot_mut(number) {
+    fn say_accepted(&mut self, stream: StreamId, number: u64) {
+        let queued = match self.inn[stream.index()].slot_mut(number) {
             Some(Slot::Open(r)) => std::mem::replace(&mut r.accept_queued, true),
             // Complete at once. Buffers may come and go while nobody takes our answers: then it is left
             // unsaid.
@@ -121,14 +121,14 @@ impl<B: AsMut<[u8]>> Session<B> {
             _ => return,
         };
         if !queued {
-            self.urgent.push_back(Control::Accepted(lane, number));
+            self.urgent.push_back(Control::Accepted(stream, number));
         }
     }
 
     fn expect_body(&mut self, path: PathId, f: &Fragment<'_>, number: u64) {
         if let Some(known) = self.path_mut(path) {
             known.body = Some(Body {
-                lane: f.name.lane,
+                stream: f.name.stream,
                 number,
                 start: f.offset,
                 at: f.offset + f.bytes.len() as u64,
@@ -138,13 +138,13 @@ impl<B: AsMut<[u8]>> Session<B> {
     }
 
     /// A buffer for a message, or that it needs none; `None` if it is to be refused.
-    fn place(&mut self, lane: Lane, at: usize, ask: &Incoming, give: Give<'_, B>) -> Option<Option<B>> {
-        let ordered = lane.order() == Order::Ordered;
-        if self.received[rank(lane.priority())].len() >= self.config.waiting {
+    fn place(&mut self, stream: StreamId, at: usize, ask: &Incoming, give: Give<'_, B>) -> Option<Option<B>> {
+        let ordered = stream.order() == Order::Ordered;
+        if self.received[rank(stream.priority())].len() >= self.config.waiting {
             self.refused_waiting = true;
             return None;
         }
-        let inn = &self.inn[lane.index()];
+        let inn = &self.inn[stream.index()];
         if ordered && inn.refused > 0 {
             // An earlier one has no buffer: this one would keep it from getting one.
             if inn.slots.iter().take(at).any(|slot| matches!(slot, Slot::Refused { .. })) {
@@ -160,23 +160,23 @@ impl<B: AsMut<[u8]>> Session<B> {
                 }
                 return (place.as_mut().len() as u64 >= needed).then_some(Some(place));
             }
-            // The next of its lane goes before those that have to wait for others.
-            if !(ordered && at == 0 && self.evict(lane)) {
+            // The next of its stream goes before those that have to wait for others.
+            if !(ordered && at == 0 && self.evict(stream)) {
                 return None;
             }
         }
     }
 
-    /// Takes a buffer back from an ordered message that waits for others, the last of its lane first. The
+    /// Takes a buffer back from an ordered message that waits for others, the last of its stream first. The
     /// sender sends that message again.
-    fn evict(&mut self, lane: Lane) -> bool {
+    fn evict(&mut self, stream: StreamId) -> bool {
         if self.config.planted(Bug::NoEviction) {
             return false;
         }
-        let own = lane.index();
+        let own = stream.index();
         let others = self.inn.indices().into_iter().filter(|&index| index != own);
         for index in std::iter::once(own).chain(others) {
-            if Lane::from_index(index).order() != Order::Ordered {
+            if StreamId::from_index(index).order() != Order::Ordered {
                 continue;
             }
             let Some(at) = self.inn[index].slots.iter().rposition(Slot::holds_buffer).filter(|&at| at > 0)
@@ -189,18 +189,18 @@ impl<B: AsMut<[u8]>> Session<B> {
                 _ => continue,
             };
             self.counters.evicted += 1;
-            self.refuse(Lane::from_index(index), at, attempt);
+            self.refuse(StreamId::from_index(index), at, attempt);
             return true;
         }
         false
     }
 
-    fn refuse(&mut self, lane: Lane, at: usize, attempt: u8) {
-        let inn = &mut self.inn[lane.index()];
+    fn refuse(&mut self, stream: StreamId, at: usize, attempt: u8) {
+        let inn = &mut self.inn[stream.index()];
         let number = inn.base + at as u64;
         // What paths have begun of it went into the buffer that goes now.
         for body in self.paths.iter_mut().flatten().filter_map(|path| path.body.as_mut()) {
-            if (body.lane, body.number) == (lane, number) {
+            if (body.stream, body.number) == (stream, number) {
                 body.number = u64::MAX;
             }
         }
@@ -212,7 +212,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         self.counters.refused += 1;
         if !queued {
-            self.urgent.push_back(Control::Refused(lane, number, attempt));
+            self.urgent.push_back(Control::Refused(stream, number, attempt));
         }
     }
 
@@ -224,9 +224,9 @@ impl<B: AsMut<[u8]>> Session<B> {
         f: &Fragment<'_>,
         give: Give<'_, B>,
     ) -> Result<Kept, LinkError> {
-        let lane = f.name.lane;
+        let stream = f.name.stream;
         let end = f.offset + u64::from(f.len);
-        let inn = &mut self.inn[lane.index()];
+        let inn = &mut self.inn[stream.index()];
         let number = inn.base + at as u64;
         let Slot::Open(r) = &mut inn.slots[at] else { return Ok(Kept::Yes) };
         if let Some(head) = f.head.filter(|&head| head != r.head) {
@@ -269,10 +269,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         r.total = total;
         let needed = total.unwrap_or(end);
         let have = r.place.as_mut().map_or(0, |place| place.as_mut().len() as u64);
-        if have < needed && !self.grow(lane, at, needed, give) {
+        if have < needed && !self.grow(stream, at, needed, give) {
             return Ok(Kept::Yes);
         }
-        let inn = &mut self.inn[lane.index()];
+        let inn = &mut self.inn[stream.index()];
         let Slot::Open(r) = &mut inn.slots[at] else { return Ok(Kept::Yes) };
         let here = f.offset..f.offset + f.bytes.len() as u64;
         if let Some(place) = &mut r.place {
@@ -284,28 +284,28 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         r.have.insert(here.start, here.end);
         if r.complete() {
-            self.complete(lane, at);
+            self.complete(stream, at);
         }
         Ok(Kept::Yes)
     }
 
     /// Moves a message whose length was not known to a longer buffer. Returns whether there is one.
-    fn grow(&mut self, lane: Lane, at: usize, needed: u64, give: Give<'_, B>) -> bool {
-        let Slot::Open(r) = &self.inn[lane.index()].slots[at] else { return false };
+    fn grow(&mut self, stream: StreamId, at: usize, needed: u64, give: Give<'_, B>) -> bool {
+        let Slot::Open(r) = &self.inn[stream.index()].slots[at] else { return false };
         let attempt = r.attempt;
         let ask = Incoming {
-            channel: lane.channel(),
-            priority: lane.priority(),
-            order: lane.order(),
+            channel: stream.channel(),
+            priority: stream.priority(),
+            order: stream.order(),
             head: r.head,
             len: r.total,
             at_least: needed,
         };
-        let Some(Some(mut place)) = self.place(lane, at, &ask, give) else {
-            self.refuse(lane, at, attempt);
+        let Some(Some(mut place)) = self.place(stream, at, &ask, give) else {
+            self.refuse(stream, at, attempt);
             return false;
         };
-        let Slot::Open(r) = &mut self.inn[lane.index()].slots[at] else { return false };
+        let Slot::Open(r) = &mut self.inn[stream.index()].slots[at] else { return false };
         if let Some(old) = &mut r.place {
             // All of it: a fragment that another path has begun is there in part, and counts only when it is
             // whole.
@@ -317,55 +317,55 @@ impl<B: AsMut<[u8]>> Session<B> {
     }
 
     /// All of a message is here.
-    pub(super) fn complete(&mut self, lane: Lane, at: usize) {
-        let Slot::Open(r) = self.inn[lane.index()].set(at, Slot::Done) else { return };
+    pub(super) fn complete(&mut self, stream: StreamId, at: usize) {
+        let Slot::Open(r) = self.inn[stream.index()].set(at, Slot::Done) else { return };
         let message = Message {
-            channel: lane.channel(),
-            priority: lane.priority(),
-            order: lane.order(),
+            channel: stream.channel(),
+            priority: stream.priority(),
+            order: stream.order(),
             head: r.head,
             len: r.total.unwrap_or(0),
             payload: r.place,
         };
-        let waits = lane.order() == Order::Ordered && at > 0;
+        let waits = stream.order() == Order::Ordered && at > 0;
         if waits && !self.config.planted(Bug::AnyOrder) {
-            self.inn[lane.index()].set(at, Slot::Ready(message, r.attempt));
+            self.inn[stream.index()].set(at, Slot::Ready(message, r.attempt));
         } else {
-            self.deliver(lane, message);
-            self.advance(lane, at);
+            self.deliver(stream, message);
+            self.advance(stream, at);
         }
     }
 
-    fn deliver(&mut self, lane: Lane, message: Message<B>) {
-        self.received[rank(lane.priority())].push_back(message);
+    fn deliver(&mut self, stream: StreamId, message: Message<B>) {
+        self.received[rank(stream.priority())].push_back(message);
         self.unreported += 1;
     }
 
     /// A slot became done: delivers what waited for it, moves the base, and sees to the receipt.
-    pub(super) fn advance(&mut self, lane: Lane, at: usize) {
-        let index = lane.index();
+    pub(super) fn advance(&mut self, stream: StreamId, at: usize) {
+        let index = stream.index();
         let number = self.inn[index].base + at as u64;
         while matches!(self.inn[index].slots.front(), Some(Slot::Done | Slot::Ready(..))) {
             if let Some(Slot::Ready(message, _)) = self.inn[index].slots.pop_front() {
-                self.deliver(lane, message);
+                self.deliver(stream, message);
             }
             self.inn[index].base += 1;
             self.slots -= 1;
         }
         if self.inn[index].base > number {
-            self.taken(lane);
+            self.taken(stream);
         } else {
-            self.lazy.push_back(Control::Done(lane, number));
+            self.lazy.push_back(Control::Done(stream, number));
             self.lazy_soon();
         }
     }
 
     /// A receipt for all below the base is to go out.
-    pub(super) fn taken(&mut self, lane: Lane) {
-        let inn = &mut self.inn[lane.index()];
+    pub(super) fn taken(&mut self, stream: StreamId) {
+        let inn = &mut self.inn[stream.index()];
         if !inn.taken_queued {
             inn.taken_queued = true;
-            self.lazy.push_back(Control::Taken(lane));
+            self.lazy.push_back(Control::Taken(stream));
         }
         self.lazy_soon();
     }
@@ -382,8 +382,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         if !self.config.planted(Bug::TakeTwice) || !whole {
             return;
         }
-        let (Some(head), lane) = (f.head, f.name.lane) else { return };
-        let (channel, priority, order) = (lane.channel(), lane.priority(), lane.order());
+        let (Some(head), stream) = (f.head, f.name.stream) else { return };
+        let (channel, priority, order) = (stream.channel(), stream.priority(), stream.order());
         let len = u64::from(f.len);
         let ask = Incoming { channel, priority, order, head, len: Some(len), at_least: len };
         let mut payload = if len > 0 { give(&ask) } else { None };
@@ -391,7 +391,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             place.as_mut()[..f.bytes.len()].copy_from_slice(f.bytes);
         }
         if payload.is_some() || len == 0 {
-            self.deliver(lane, Message { channel, priority, order, head, len, payload });
+            self.deliver(stream, Message { channel, priority, order, head, len, payload });
         }
     }
 }

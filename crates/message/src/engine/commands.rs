@@ -3,10 +3,10 @@
 use super::outgoing::{Outgoing, Payload};
 use super::path::Control;
 use super::time::LEAST_FRAME;
-use super::{lane_of, number_of, rank, token, Broken, Config, PathId, Phase, Send, Session};
+use super::{number_of, rank, stream_of, token, Broken, Config, PathId, Phase, Send, Session};
 use crate::error::MessageError;
 use crate::types::{ChannelId, Order, Priority, Token, MAX_PAYLOAD};
-use crate::wire::Lane;
+use crate::wire::StreamId;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// # Errors
     ///
-    /// `Full` if this lane or priority keeps as many messages or bytes as it may, or if too many were
+    /// `Full` if this stream or priority keeps as many messages or bytes as it may, or if too many were
     /// delivered since events were polled: nothing was taken, send again later. `Limit` for a channel or a
     /// payload beyond the session's limits. `PeerLost` or `PeerLeft` if it is over.
     pub fn send(&mut self, now: Duration, channel: ChannelId, message: Send) -> Result<Token, MessageError> {
@@ -28,7 +28,7 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     /// Begins a message whose payload comes in pieces: each goes out as soon as it is handed over, while the
     /// rest is still being made. `len` is the length of the payload if it is known already; the receiver can
-    /// then give out one buffer for all of it. Messages of the same lane wait behind it until it is
+    /// then give out one buffer for all of it. Messages of the same stream wait behind it until it is
     /// [finished](Session::finish).
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// said or is allowed: nothing was taken.
     pub fn extend(&mut self, token: Token, bytes: Bytes) -> Result<(), MessageError> {
         let max = self.config.max_payload.min(MAX_PAYLOAD);
-        let (lane, message) = self.begun(token)?;
+        let (stream, message) = self.begun(token)?;
         let limit = message.total.unwrap_or(max);
         let found = message.injected.saturating_add(bytes.len() as u64);
         if found > limit {
@@ -72,8 +72,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         // other.
         let len = bytes.len() as u64;
         message.extend(bytes);
-        self.kept_bytes[rank(lane.priority())] += len;
-        self.wake(lane);
+        self.kept_bytes[rank(stream.priority())] += len;
+        self.wake(stream);
         Ok(())
     }
 
@@ -83,14 +83,14 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// `NoMessage` as above; `Limit` if it is shorter than was said.
     pub fn finish(&mut self, token: Token) -> Result<(), MessageError> {
-        let (lane, message) = self.begun(token)?;
+        let (stream, message) = self.begun(token)?;
         let found = message.injected;
         if let Some(limit) = message.total.filter(|&total| total != found) {
             return Err(MessageError::Limit { what: "payload bytes", limit, found });
         }
         message.total = Some(found);
         message.begun = false;
-        self.wake(lane);
+        self.wake(stream);
         Ok(())
     }
 
@@ -100,15 +100,15 @@ impl<B: AsMut<[u8]>> Session<B> {
     ///
     /// `NoMessage` as above.
     pub fn abandon(&mut self, now: Duration, token: Token) -> Result<(), MessageError> {
-        let (lane, message) = self.begun(token)?;
+        let (stream, message) = self.begun(token)?;
         message.begun = false;
         let held = message.injected;
-        self.kept_bytes[rank(lane.priority())] -= held;
+        self.kept_bytes[rank(stream.priority())] -= held;
         let number = number_of(token);
-        if self.out[lane.index()].give_up(number) {
-            self.urgent.push_back(Control::Cancel(lane, number));
+        if self.out[stream.index()].give_up(number) {
+            self.urgent.push_back(Control::Cancel(stream, number));
         }
-        self.wake(lane);
+        self.wake(stream);
         self.now = self.now.max(now);
         Ok(())
     }
@@ -117,13 +117,13 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// peer tries by itself after a while.
     pub fn retry_refused(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        for (at, lane) in self.inn.iter_mut() {
-            if lane.refused == 0 {
+        for (at, stream) in self.inn.iter_mut() {
+            if stream.refused == 0 {
                 continue;
             }
-            if !lane.go_queued {
-                lane.go_queued = true;
-                self.urgent.push_back(Control::Go(Lane::from_index(at)));
+            if !stream.go_queued {
+                stream.go_queued = true;
+                self.urgent.push_back(Control::Go(StreamId::from_index(at)));
             }
         }
         self.refused_waiting = false;
@@ -194,7 +194,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         if len > limit {
             return Err(MessageError::Limit { what: "payload bytes", limit, found: len });
         }
-        let (lane, rank) = (Lane::new(channel, priority, order), rank(priority));
+        let (stream, rank) = (StreamId::new(channel, priority, order), rank(priority));
         let message = message(&self.config);
         let held = message.injected;
         if self.room(channel, priority, order) == 0 || !self.has_room_for(rank, held) {
@@ -205,12 +205,12 @@ impl<B: AsMut<[u8]>> Session<B> {
             self.heard = now;
             self.pinged = now;
         }
-        let number = self.out.make(lane.index()).push(message);
+        let number = self.out.make(stream.index()).push(message);
         self.kept[rank] += 1;
         self.kept_bytes[rank] += held;
         self.counters.messages_sent += 1;
-        self.wake(lane);
-        Ok(token(lane, number))
+        self.wake(stream);
+        Ok(token(stream, number))
     }
 
     /// Whether so many more bytes may be kept of a priority.
@@ -219,10 +219,11 @@ impl<B: AsMut<[u8]>> Session<B> {
         bytes == 0 || kept == 0 || kept.saturating_add(bytes) <= self.config.queue_bytes
     }
 
-    fn begun(&mut self, token: Token) -> Result<(Lane, &mut Outgoing), MessageError> {
-        let found = self.out.get_mut(lane_of(token).index()).and_then(|lane| lane.get_mut(number_of(token)));
+    fn begun(&mut self, token: Token) -> Result<(StreamId, &mut Outgoing), MessageError> {
+        let found =
+            self.out.get_mut(stream_of(token).index()).and_then(|stream| stream.get_mut(number_of(token)));
         match found.filter(|message| message.begun) {
-            Some(message) => Ok((lane_of(token), message)),
+            Some(message) => Ok((stream_of(token), message)),
             None => Err(MessageError::NoMessage { token }),
         }
     }

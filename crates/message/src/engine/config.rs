@@ -17,11 +17,11 @@ pub struct Config {
     pub max_payload: u64,
     /// Channels, at most: their numbers are below this.
     pub channels: u16,
-    /// Messages begun and not yet known to be delivered, over all lanes. Low priority gets three quarters of
-    /// it.
+    /// Messages begun and not yet known to be delivered, over all streams. Low priority gets three quarters
+    /// of it.
     pub messages_in_flight: u32,
-    /// Messages of one lane (channel, priority and order) that the sender keeps, at most.
-    pub queue_per_lane: usize,
+    /// Messages of one stream (channel, priority and order) that the sender keeps, at most.
+    pub queue_per_stream: usize,
     /// Messages of one priority that the sender keeps, at most.
     pub queue_per_priority: usize,
     /// Payload bytes of one priority that the sender keeps when it takes a message; one, however large, finds
@@ -81,7 +81,7 @@ impl Config {
             max_payload: 1 << 40,
             channels: 256,
             messages_in_flight: 4096,
-            queue_per_lane: 4096,
+            queue_per_stream: 4096,
             queue_per_priority: 16384,
             queue_bytes: 64 << 20,
             waiting: 4096,

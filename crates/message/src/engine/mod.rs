@@ -31,7 +31,6 @@ mod assemble;
 mod commands;
 mod config;
 mod incoming;
-mod lanes;
 mod outgoing;
 mod path;
 #[doc(hidden)]
@@ -41,6 +40,7 @@ mod rate;
 mod receive;
 mod rtt;
 mod send;
+mod streams;
 mod time;
 mod transmit;
 
@@ -51,14 +51,14 @@ pub use receive::Begun;
 pub use transmit::Transmit;
 
 use crate::types::{Address, ChannelId, Head, Order, Priority, Token};
-use crate::wire::Lane;
+use crate::wire::StreamId;
 use bytes::Bytes;
 use incoming::InLane;
-use lanes::Lanes;
-use outgoing::OutLane;
+use outgoing::OutStream;
 use path::{Carried, Control, Path};
 use std::collections::VecDeque;
 use std::time::Duration;
+use streams::Streams;
 
 /// A way to the peer, by a number that both sides use: 0 up to [`Config::paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ pub enum Event<B> {
 pub struct Status {
     /// Messages that wait for [`poll_event`](Session::poll_event).
     pub waiting: usize,
-    /// Sends without payload that are sure not to be refused, as long as each lane's [own
+    /// Sends without payload that are sure not to be refused, as long as each stream's [own
     /// room](Session::room) allows. A message counts until its [`Delivered`](Event::Delivered) is polled.
     pub sends: usize,
     /// Messages sent and not yet known to be delivered.
@@ -161,10 +161,10 @@ pub struct Session<B> {
     peer_closed: bool,
 
     // -- out --
-    out: Lanes<OutLane>,
-    /// Lanes with work, by priority and order.
+    out: Streams<OutStream>,
+    /// Streams with work, by priority and order.
     ready: [[VecDeque<u16>; 2]; 2],
-    /// Lanes whose next message may not begin yet, by priority.
+    /// Streams whose next message may not begin yet, by priority.
     starved: [Vec<u16>; 2],
     /// Whose turn it is between ordered and any, by priority.
     turn: [bool; 2],
@@ -175,13 +175,13 @@ pub struct Session<B> {
     untold: [usize; 2],
     /// Messages begun and not done.
     in_flight: u64,
-    /// Lanes that wait for time or a go-ahead, and the earliest of those times.
+    /// Streams that wait for time or a go-ahead, and the earliest of those times.
     gated: Vec<u16>,
     gate_at: Option<Duration>,
 
     // -- in --
-    inn: Lanes<InLane<B>>,
-    /// Slots over all lanes.
+    inn: Streams<InLane<B>>,
+    /// Slots over all streams.
     slots: u64,
     /// Messages delivered since the last receipts went out.
     unreported: u64,
@@ -213,12 +213,12 @@ fn rank(priority: Priority) -> usize {
     usize::from(priority == Priority::High)
 }
 
-fn token(lane: Lane, number: u64) -> Token {
-    Token((lane.index() as u64) << 48 | (number & ((1 << 48) - 1)))
+fn token(stream: StreamId, number: u64) -> Token {
+    Token((stream.index() as u64) << 48 | (number & ((1 << 48) - 1)))
 }
 
-fn lane_of(token: Token) -> Lane {
-    Lane::from_index((token.0 >> 48) as usize)
+fn stream_of(token: Token) -> StreamId {
+    StreamId::from_index((token.0 >> 48) as usize)
 }
 
 fn number_of(token: Token) -> u64 {
@@ -234,7 +234,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             id,
             phase: Phase::Open,
             peer_closed: false,
-            out: Lanes::new(),
+            out: Streams::new(),
             ready: Default::default(),
             starved: Default::default(),
             turn: [false; 2],
@@ -244,7 +244,7 @@ impl<B: AsMut<[u8]>> Session<B> {
             in_flight: 0,
             gated: Vec::new(),
             gate_at: None,
-            inn: Lanes::new(),
+            inn: Streams::new(),
             slots: 0,
             unreported: 0,
             received: Default::default(),
@@ -295,9 +295,9 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     /// Sends without payload on this channel, priority and order that are sure not to be refused.
     pub fn room(&self, channel: ChannelId, priority: Priority, order: Order) -> usize {
-        let lane = Lane::new(channel, priority, order);
-        let kept = self.out.get(lane.index()).map_or(0, |lane| lane.messages.len());
-        self.config.queue_per_lane.saturating_sub(kept).min(self.status(priority).sends)
+        let stream = StreamId::new(channel, priority, order);
+        let kept = self.out.get(stream.index()).map_or(0, |stream| stream.messages.len());
+        self.config.queue_per_stream.saturating_sub(kept).min(self.status(priority).sends)
     }
 
     /// Counts since the beginning.
@@ -347,9 +347,10 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     /// Buffers that the session holds: of messages under way and of those not polled.
     pub fn buffers_held(&self) -> usize {
-        let lanes = self.inn.iter().flat_map(|lane| &lane.slots).filter(|slot| slot.holds_buffer()).count();
+        let streams =
+            self.inn.iter().flat_map(|stream| &stream.slots).filter(|slot| slot.holds_buffer()).count();
         let waiting = self.received.iter().flatten().filter(|m| m.payload.is_some()).count();
-        lanes + waiting
+        streams + waiting
     }
 
     /// Whether all that was sent is known to be delivered, and nothing waits to go out.
@@ -364,8 +365,8 @@ impl<B: AsMut<[u8]>> Session<B> {
         let ordered = self.primary() == Some(path);
         let [in_order, any] = &self.ready[rank(priority)];
         let out = &mut self.out;
-        let lanes = any.iter().chain(in_order.iter().filter(|_| ordered));
-        lanes.into_iter().any(|&lane| out[usize::from(lane)].has_work(begin))
+        let streams = any.iter().chain(in_order.iter().filter(|_| ordered));
+        streams.into_iter().any(|&stream| out[usize::from(stream)].has_work(begin))
     }
 
     fn path(&self, path: PathId) -> Option<&Path> {
@@ -386,20 +387,20 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.config.keepalive || self.kept != [0; 2] || self.phase == Phase::CloseSent
     }
 
-    /// Lets a lane be served if it has work.
-    fn wake(&mut self, lane: Lane) {
-        let rank = rank(lane.priority());
-        let Some(out) = self.out.get_mut(lane.index()) else { return };
+    /// Lets a stream be served if it has work.
+    fn wake(&mut self, stream: StreamId) {
+        let rank = rank(stream.priority());
+        let Some(out) = self.out.get_mut(stream.index()) else { return };
         if out.starved && out.has_work(false) {
             // It waits for leave to begin a message, but has something else to send now.
             out.starved = false;
             out.queued = false;
-            self.starved[rank].retain(|&index| usize::from(index) != lane.index());
+            self.starved[rank].retain(|&index| usize::from(index) != stream.index());
         }
         if !out.queued && out.has_work(true) {
             out.queued = true;
-            let any = usize::from(lane.order() == Order::Any);
-            self.ready[rank][any].push_back(lane.index() as u16);
+            let any = usize::from(stream.order() == Order::Any);
+            self.ready[rank][any].push_back(stream.index() as u16);
         }
     }
 
@@ -453,10 +454,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         }
         let event = self.events.pop_front();
         match event {
-            Some(Event::Delivered(token)) => self.untold[rank(lane_of(token).priority())] -= 1,
+            Some(Event::Delivered(token)) => self.untold[rank(stream_of(token).priority())] -= 1,
             Some(Event::Refused(token)) => {
                 let message =
-                    self.out.get_mut(lane_of(token).index()).and_then(|out| out.get_mut(number_of(token)));
+                    self.out.get_mut(stream_of(token).index()).and_then(|out| out.get_mut(number_of(token)));
                 message.into_iter().for_each(|message| message.refusal_untold = false);
             }
             _ => {}

@@ -3,9 +3,9 @@
 //! It keeps its payload until its receipt (taken or done) comes. What of it is in flight is known to the
 //! frames' records (see `path`); what was lost comes back here and goes out before anything new.
 
-mod lane;
+mod stream;
 
-pub(crate) use lane::OutLane;
+pub(crate) use stream::OutStream;
 
 use super::config::Config;
 use super::planted::Bug;

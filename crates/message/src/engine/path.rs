@@ -8,7 +8,7 @@ use super::rate::{Rate, Snapshot};
 use super::rtt::Rtt;
 use crate::error::LinkError;
 use crate::types::Priority;
-use crate::wire::{Ack, Lane, MAX_ACK_RANGES};
+use crate::wire::{Ack, StreamId, MAX_ACK_RANGES};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct Outbound {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Carried {
     Fragment {
-        lane: Lane,
+        stream: StreamId,
         number: u64,
         attempt: u8,
         offset: u64,
@@ -45,14 +45,14 @@ pub(crate) enum Carried {
 /// Small pieces that must arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Control {
-    Taken(Lane),
-    Done(Lane, u64),
-    Refused(Lane, u64, u8),
+    Taken(StreamId),
+    Done(StreamId, u64),
+    Refused(StreamId, u64, u8),
     /// There are buffers again.
-    Go(Lane),
+    Go(StreamId),
     /// This message, refused before, has its place now.
-    Accepted(Lane, u64),
-    Cancel(Lane, u64),
+    Accepted(StreamId, u64),
+    Cancel(StreamId, u64),
     Close,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Path {
 /// A large fragment of which the start came in the frame's first bytes.
 #[derive(Debug)]
 pub(crate) struct Body {
-    pub lane: Lane,
+    pub stream: StreamId,
     /// No message has the greatest number: then the bytes are skipped.
     pub number: u64,
     /// Where the fragment lies in the payload.

@@ -6,7 +6,7 @@ use super::path::{Carried, Control};
 use super::planted::{self, Bug};
 use super::{rank, token, Broken, Event, PathId, Session};
 use crate::error::LinkError;
-use crate::wire::{Frame, Lane, Name, Piece};
+use crate::wire::{Frame, Name, Piece, StreamId};
 use std::time::Duration;
 
 /// What a link that reads streams does next.
@@ -83,7 +83,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         let Some(Some(path)) = self.paths.get(usize::from(path.0)) else { return &mut [] };
         let Some(body) = &path.body else { return &mut [] };
         let (start, end) = (body.at as usize, body.end as usize);
-        let slot = self.inn.get_mut(body.lane.index()).and_then(|lane| lane.slot_mut(body.number));
+        let slot = self.inn.get_mut(body.stream.index()).and_then(|stream| stream.slot_mut(body.number));
         match slot {
             Some(Slot::Open(Reassembly { place: Some(place), .. })) => {
                 place.as_mut().get_mut(start..end).unwrap_or_default()
@@ -108,12 +108,12 @@ impl<B: AsMut<[u8]>> Session<B> {
             return;
         }
         let Some(body) = known.body.take() else { return };
-        let Some(lane) = self.inn.get_mut(body.lane.index()) else { return };
-        let Some(at) = body.number.checked_sub(lane.base) else { return };
-        if let Some(Slot::Open(r)) = lane.slot_mut(body.number) {
+        let Some(stream) = self.inn.get_mut(body.stream.index()) else { return };
+        let Some(at) = body.number.checked_sub(stream.base) else { return };
+        if let Some(Slot::Open(r)) = stream.slot_mut(body.number) {
             r.have.insert(body.start, body.end);
             if r.complete() {
-                self.complete(body.lane, at as usize);
+                self.complete(body.stream, at as usize);
             }
         }
     }
@@ -212,40 +212,40 @@ impl<B: AsMut<[u8]>> Session<B> {
             Piece::Taken(name) => self.on_taken(name)?,
             Piece::Done(name) => {
                 if let Some(number) = self.sent_number(name)? {
-                    self.on_done(name.lane, number);
-                    self.release(name.lane);
+                    self.on_done(name.stream, number);
+                    self.release(name.stream);
                 }
             }
             Piece::Refusal { name, attempt } => {
                 if let Some(number) = self.sent_number(name)? {
-                    let lane = &mut self.out[name.lane.index()];
-                    if lane.refused(self.now, number, *attempt, &self.config) {
+                    let stream = &mut self.out[name.stream.index()];
+                    if stream.refused(self.now, number, *attempt, &self.config) {
                         let told = |m: &mut Outgoing| std::mem::replace(&mut m.refusal_untold, true);
-                        if lane.get_mut(number).is_some_and(|m| !told(m)) {
-                            self.events.push_back(Event::Refused(token(name.lane, number)));
+                        if stream.get_mut(number).is_some_and(|m| !told(m)) {
+                            self.events.push_back(Event::Refused(token(name.stream, number)));
                         }
-                        self.gate(name.lane);
-                        self.wake(name.lane);
+                        self.admission(name.stream);
+                        self.wake(name.stream);
                     }
                 }
             }
             Piece::GoAhead { name, attempt } => {
                 if let Some(number) = self.sent_number(name)? {
-                    let lane = &mut self.out[name.lane.index()];
-                    match lane.get(number).map(|m| m.attempt.wrapping_sub(*attempt)) {
-                        Some(0) => lane.accepted(number, *attempt),
-                        Some(1) => lane.go(self.now, &self.config),
+                    let stream = &mut self.out[name.stream.index()];
+                    match stream.get(number).map(|m| m.attempt.wrapping_sub(*attempt)) {
+                        Some(0) => stream.accepted(number, *attempt),
+                        Some(1) => stream.go(self.now, &self.config),
                         _ => {}
                     }
-                    self.gate(name.lane);
-                    self.wake(name.lane);
+                    self.admission(name.stream);
+                    self.wake(name.stream);
                 }
             }
             Piece::Cancel(name) => {
                 let Some(at) = self.slot_for(name)? else { return Ok(Kept::Yes) };
                 // Each that is answered takes memory until it is; one that is done has its answer on the way.
-                if !matches!(self.inn[name.lane.index()].set(at, Slot::Done), Slot::Done) {
-                    self.advance(name.lane, at);
+                if !matches!(self.inn[name.stream.index()].set(at, Slot::Done), Slot::Done) {
+                    self.advance(name.stream, at);
                 }
             }
             Piece::Ping => self.pong |= self.config.lossless,
@@ -265,10 +265,10 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn arrived(&mut self, path: PathId, arrived: &[Carried]) {
         for &carried in arrived {
             match carried {
-                Carried::Fragment { lane, number, attempt, head: true, .. } => {
-                    if let Some(out) = self.out.get_mut(lane.index()) {
+                Carried::Fragment { stream, number, attempt, head: true, .. } => {
+                    if let Some(out) = self.out.get_mut(stream.index()) {
                         out.accepted(number, attempt);
-                        self.wake(lane);
+                        self.wake(stream);
                     }
                 }
                 Carried::Ack { up_to } => {
@@ -287,7 +287,7 @@ impl<B: AsMut<[u8]>> Session<B> {
     /// The full number of a message that this side has begun to send; `None` if its receipt came before.
     fn sent_number(&self, name: &Name) -> Result<Option<u64>, LinkError> {
         let unknown = LinkError::Unknown { what: "message", found: name.number.into() };
-        let Some(out) = self.out.get(name.lane.index()) else { return Err(unknown) };
+        let Some(out) = self.out.get(name.stream.index()) else { return Err(unknown) };
         let distance = name.number.wrapping_sub(out.base as u32);
         if distance >= 1 << 31 {
             return Ok(None);
@@ -301,8 +301,8 @@ impl<B: AsMut<[u8]>> Session<B> {
 
     fn on_taken(&mut self, name: &Name) -> Result<(), LinkError> {
         let unknown = LinkError::Unknown { what: "message", found: name.number.into() };
-        let Some(out) = self.out.get(name.lane.index()) else {
-            // The first receipt of a lane may say that nothing was taken yet.
+        let Some(out) = self.out.get(name.stream.index()) else {
+            // The first receipt of a stream may say that nothing was taken yet.
             return if name.number == 0 { Ok(()) } else { Err(unknown) };
         };
         let distance = name.number.wrapping_sub(out.base as u32);
@@ -314,32 +314,32 @@ impl<B: AsMut<[u8]>> Session<B> {
             return Err(unknown);
         }
         for number in base..below {
-            self.on_done(name.lane, number);
+            self.on_done(name.stream, number);
         }
-        self.release(name.lane);
+        self.release(name.stream);
         Ok(())
     }
 
-    fn on_done(&mut self, lane: Lane, number: u64) {
-        let (out, rank) = (&mut self.out[lane.index()], rank(lane.priority()));
+    fn on_done(&mut self, stream: StreamId, number: u64) {
+        let (out, rank) = (&mut self.out[stream.index()], rank(stream.priority()));
         let held = out.get(number).map_or(0, |m| m.injected);
         if out.done(number) {
             self.kept[rank] -= 1;
             self.kept_bytes[rank] -= held;
             if out.get(number).is_some_and(|m| !m.cancelled) {
                 self.untold[rank] += 1;
-                self.events.push_back(Event::Delivered(token(lane, number)));
+                self.events.push_back(Event::Delivered(token(stream, number)));
             }
         }
     }
 
     /// Forgets messages at the front whose receipts came; others may begin.
-    fn release(&mut self, lane: Lane) {
-        let out = &mut self.out[lane.index()];
+    fn release(&mut self, stream: StreamId) {
+        let out = &mut self.out[stream.index()];
         let before = out.in_flight();
         while out.pop_front().is_some() {}
         self.in_flight -= before - out.in_flight();
-        self.wake(lane);
+        self.wake(stream);
         self.wake_starved();
         self.try_close();
     }

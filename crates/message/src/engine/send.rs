@@ -5,7 +5,7 @@ use super::path::{Carried, Control, Outbound};
 use super::planted::Bug;
 use super::{rank, PathId, Session, Transmit};
 use crate::types::{Order, Priority};
-use crate::wire::{self, Fragment, Header, Lane, Name, Piece, FRAGMENT_HEADER_MAX, HEADER_LEN};
+use crate::wire::{self, Fragment, Header, Name, Piece, StreamId, FRAGMENT_HEADER_MAX, HEADER_LEN};
 use std::time::Duration;
 
 /// After a fragment of so many bytes a frame on a stream ends: a receiver can read them straight into their
@@ -153,7 +153,7 @@ impl<B: AsMut<[u8]>> Session<B> {
         Allowed { priority: [low, known.window_open(Priority::High)], ordered }
     }
 
-    /// Removes lanes without work from the front of the queues; says whether something is left that may go.
+    /// Removes streams without work from the front of the queues; says whether something is left that may go.
     fn prune(&mut self, allowed: &Allowed) -> bool {
         let mut left = false;
         for priority in [Priority::Low, Priority::High] {
@@ -163,8 +163,8 @@ impl<B: AsMut<[u8]>> Session<B> {
             }
             let begin = self.may_begin(priority);
             for any in 0..2 {
-                while let Some(&lane) = self.ready[rank][any].front() {
-                    let out = &mut self.out[usize::from(lane)];
+                while let Some(&stream) = self.ready[rank][any].front() {
+                    let out = &mut self.out[usize::from(stream)];
                     if out.has_work(begin) {
                         left |= any == 1 || allowed.ordered;
                         break;
@@ -172,7 +172,7 @@ impl<B: AsMut<[u8]>> Session<B> {
                     self.ready[rank][any].pop_front();
                     if out.wants_to_begin() {
                         out.starved = true;
-                        self.starved[rank].push(lane);
+                        self.starved[rank].push(stream);
                     } else {
                         out.queued = false;
                     }
@@ -182,17 +182,17 @@ impl<B: AsMut<[u8]>> Session<B> {
         left
     }
 
-    /// Messages are done: lanes that had to wait for that are served again.
+    /// Messages are done: streams that had to wait for that are served again.
     pub(super) fn wake_starved(&mut self) {
         for priority in [Priority::Low, Priority::High] {
             let rank = rank(priority);
             if self.starved[rank].is_empty() || !self.may_begin(priority) {
                 continue;
             }
-            for lane in self.starved[rank].drain(..) {
-                self.out[usize::from(lane)].starved = false;
-                let any = usize::from(Lane::from_index(usize::from(lane)).order() == Order::Any);
-                self.ready[rank][any].push_back(lane);
+            for stream in self.starved[rank].drain(..) {
+                self.out[usize::from(stream)].starved = false;
+                let any = usize::from(StreamId::from_index(usize::from(stream)).order() == Order::Any);
+                self.ready[rank][any].push_back(stream);
             }
         }
     }
@@ -210,37 +210,37 @@ impl<B: AsMut<[u8]>> Session<B> {
             left -= 1;
             let next = if urgent { self.urgent.pop_front() } else { self.lazy.pop_front() };
             let Some(mut control) = next else { break };
-            let name = |lane: Lane, number: u64| Name { lane, number: number as u32 };
+            let name = |stream: StreamId, number: u64| Name { stream, number: number as u32 };
             let piece = match &mut control {
-                Control::Taken(lane) => {
-                    let inn = &mut self.inn[lane.index()];
+                Control::Taken(stream) => {
+                    let inn = &mut self.inn[stream.index()];
                     inn.taken_queued = false;
-                    Piece::Taken(name(*lane, inn.base))
+                    Piece::Taken(name(*stream, inn.base))
                 }
-                Control::Done(lane, number) => {
-                    if self.inn[lane.index()].base > *number {
+                Control::Done(stream, number) => {
+                    if self.inn[stream.index()].base > *number {
                         continue;
                     }
-                    Piece::Done(name(*lane, *number))
+                    Piece::Done(name(*stream, *number))
                 }
-                Control::Refused(lane, number, known) => {
-                    match self.inn[lane.index()].slot_mut(*number) {
+                Control::Refused(stream, number, known) => {
+                    match self.inn[stream.index()].slot_mut(*number) {
                         Some(Slot::Refused { attempt, queued }) => {
                             *queued = false;
                             *known = *attempt;
                         }
                         _ => continue,
                     }
-                    Piece::Refusal { name: name(*lane, *number), attempt: *known }
+                    Piece::Refusal { name: name(*stream, *number), attempt: *known }
                 }
-                Control::Go(lane) => {
-                    let inn = &mut self.inn[lane.index()];
+                Control::Go(stream) => {
+                    let inn = &mut self.inn[stream.index()];
                     inn.go_queued = false;
                     let Some((number, attempt)) = inn.first_refused() else { continue };
-                    Piece::GoAhead { name: name(*lane, number), attempt }
+                    Piece::GoAhead { name: name(*stream, number), attempt }
                 }
-                Control::Accepted(lane, number) => {
-                    let attempt = match self.inn[lane.index()].slot_mut(*number) {
+                Control::Accepted(stream, number) => {
+                    let attempt = match self.inn[stream.index()].slot_mut(*number) {
                         Some(Slot::Open(r)) => {
                             r.accept_queued = false;
                             r.attempt
@@ -248,9 +248,9 @@ impl<B: AsMut<[u8]>> Session<B> {
                         Some(Slot::Ready(_, attempt)) => *attempt,
                         _ => continue,
                     };
-                    Piece::GoAhead { name: name(*lane, *number), attempt }
+                    Piece::GoAhead { name: name(*stream, *number), attempt }
                 }
-                Control::Cancel(lane, number) => Piece::Cancel(name(*lane, *number)),
+                Control::Cancel(stream, number) => Piece::Cancel(name(*stream, *number)),
                 Control::Close => Piece::Close,
             };
             wire::write_piece(&piece, &mut transmit.bytes);
@@ -312,30 +312,30 @@ impl<B: AsMut<[u8]>> Session<B> {
             if room < FRAGMENT_HEADER_MAX + least {
                 return;
             }
-            let Some((rank, lane)) = self.next_lane(allowed) else { return };
-            let priority = lane.priority();
+            let Some((rank, stream)) = self.next_stream(allowed) else { return };
+            let priority = stream.priority();
             let begin = self.may_begin(priority);
-            let out = &mut self.out[lane.index()];
+            let out = &mut self.out[stream.index()];
             let before = out.in_flight();
             let cut = out.cut(room, path.0, begin, &self.config);
             self.in_flight += out.in_flight() - before;
-            // To the back of the queue: each lane has one fragment at a time.
-            let any = usize::from(lane.order() == Order::Any);
-            self.ready[rank][any].push_back(lane.index() as u16);
+            // To the back of the queue: each stream has one fragment at a time.
+            let any = usize::from(stream.order() == Order::Any);
+            self.ready[rank][any].push_back(stream.index() as u16);
             let Some(cut) = cut else { return };
             went[rank] = true;
             if cut.cancel {
-                let name = Name { lane, number: cut.number as u32 };
+                let name = Name { stream, number: cut.number as u32 };
                 wire::write_piece(&Piece::Cancel(name), &mut transmit.bytes);
                 transmit.len += SMALL_PIECE;
-                carried.push(Carried::Control(Control::Cancel(lane, cut.number)));
+                carried.push(Carried::Control(Control::Cancel(stream, cut.number)));
                 continue;
             }
             self.counters.fragments_sent += 1;
             self.counters.fragments_again += u64::from(cut.again);
             let len = cut.bytes.len();
             let fragment = Fragment {
-                name: Name { lane, number: cut.number as u32 },
+                name: Name { stream, number: cut.number as u32 },
                 attempt: cut.attempt,
                 offset: cut.offset,
                 len: len as u32,
@@ -358,13 +358,13 @@ impl<B: AsMut<[u8]>> Session<B> {
             } else {
                 let (number, attempt, offset) = (cut.number, cut.attempt, cut.offset);
                 let head = cut.head.is_some();
-                carried.push(Carried::Fragment { lane, number, attempt, offset, len: len as u32, head });
+                carried.push(Carried::Fragment { stream, number, attempt, offset, len: len as u32, head });
             }
         }
     }
 
-    /// Whose turn it is: high before low, ordered and any in turn, and each lane in turn.
-    fn next_lane(&mut self, allowed: &Allowed) -> Option<(usize, Lane)> {
+    /// Whose turn it is: high before low, ordered and any in turn, and each stream in turn.
+    fn next_stream(&mut self, allowed: &Allowed) -> Option<(usize, StreamId)> {
         self.prune(allowed);
         for rank in if self.config.planted(Bug::LowFirst) { [0, 1] } else { [1, 0] } {
             if !allowed.priority[rank] {
@@ -380,8 +380,8 @@ impl<B: AsMut<[u8]>> Session<B> {
                 (false, false) => continue,
                 (_, any) => any,
             };
-            let lane = self.ready[rank][usize::from(any)].pop_front()?;
-            return Some((rank, Lane::from_index(usize::from(lane))));
+            let stream = self.ready[rank][usize::from(any)].pop_front()?;
+            return Some((rank, StreamId::from_index(usize::from(stream))));
         }
         None
     }

@@ -5,7 +5,7 @@ use super::planted::Bug;
 use super::{Broken, Event, PathId, Phase, Session};
 use crate::error::{LinkError, MessageError};
 use crate::types::Order;
-use crate::wire::{Lane, FRAGMENT_HEADER_MAX, HEADER_LEN};
+use crate::wire::{StreamId, FRAGMENT_HEADER_MAX, HEADER_LEN};
 use std::time::Duration;
 
 /// Bytes that a frame must have room for: a header and one fragment of 64 bytes.
@@ -71,24 +71,24 @@ impl<B: AsMut<[u8]>> Session<B> {
     fn all_lost(&mut self) {
         for at in self.out.indices() {
             self.out[at].all_lost();
-            self.wake(Lane::from_index(at));
+            self.wake(StreamId::from_index(at));
             for number in self.out[at].cancelled() {
-                self.urgent.push_back(Control::Cancel(Lane::from_index(at), number));
+                self.urgent.push_back(Control::Cancel(StreamId::from_index(at), number));
             }
         }
         for at in self.inn.indices() {
-            let lane = Lane::from_index(at);
-            self.taken(lane);
+            let stream = StreamId::from_index(at);
+            self.taken(stream);
             let base = self.inn[at].base;
             for slot in 0..self.inn[at].slots.len() {
                 let number = base + slot as u64;
                 match &mut self.inn[at].slots[slot] {
-                    super::incoming::Slot::Done if lane.order() == Order::Any => {
-                        self.lazy.push_back(Control::Done(lane, number));
+                    super::incoming::Slot::Done if stream.order() == Order::Any => {
+                        self.lazy.push_back(Control::Done(stream, number));
                     }
                     super::incoming::Slot::Refused { attempt, queued } if !*queued => {
                         *queued = true;
-                        self.urgent.push_back(Control::Refused(lane, number, *attempt));
+                        self.urgent.push_back(Control::Refused(stream, number, *attempt));
                     }
                     _ => {}
                 }
@@ -103,13 +103,13 @@ impl<B: AsMut<[u8]>> Session<B> {
     pub(super) fn requeue(&mut self, lost: &[Carried]) {
         for &carried in lost {
             match carried {
-                Carried::Fragment { lane, number, attempt, offset, len, head } => {
+                Carried::Fragment { stream, number, attempt, offset, len, head } => {
                     let again = self
                         .out
-                        .get_mut(lane.index())
+                        .get_mut(stream.index())
                         .is_some_and(|out| out.lost(number, attempt, offset, len, head));
                     if again {
-                        self.wake(lane);
+                        self.wake(stream);
                     }
                 }
                 Carried::Ack { .. } => {}
@@ -126,14 +126,14 @@ impl<B: AsMut<[u8]>> Session<B> {
             return;
         }
         match control {
-            Control::Taken(lane) => self.taken(lane),
-            Control::Done(lane, number) => {
-                if self.inn.get(lane.index()).is_some_and(|l| l.base <= number) {
+            Control::Taken(stream) => self.taken(stream),
+            Control::Done(stream, number) => {
+                if self.inn.get(stream.index()).is_some_and(|l| l.base <= number) {
                     self.lazy.push_back(control);
                 }
             }
-            Control::Refused(lane, number, attempt) => {
-                let slot = self.inn.get_mut(lane.index()).and_then(|l| l.slot_mut(number));
+            Control::Refused(stream, number, attempt) => {
+                let slot = self.inn.get_mut(stream.index()).and_then(|l| l.slot_mut(number));
                 if let Some(super::incoming::Slot::Refused { attempt: a, queued }) = slot {
                     if *a == attempt && !*queued {
                         *queued = true;
@@ -144,8 +144,8 @@ impl<B: AsMut<[u8]>> Session<B> {
             // The peer opens by itself; a lost go-ahead costs only time: the acknowledgement of the head says
             // the same.
             Control::Go(_) | Control::Accepted(..) => {}
-            Control::Cancel(lane, number) => {
-                if self.out.get(lane.index()).is_some_and(|l| l.get(number).is_some()) {
+            Control::Cancel(stream, number) => {
+                if self.out.get(stream.index()).is_some_and(|l| l.get(number).is_some()) {
                     self.urgent.push_back(control);
                 }
             }
@@ -161,11 +161,11 @@ impl<B: AsMut<[u8]>> Session<B> {
             return;
         }
         if self.gate_at.is_some_and(|at| at <= now) {
-            for lane in std::mem::take(&mut self.gated) {
-                let lane = Lane::from_index(usize::from(lane));
-                self.out[lane.index()].gate_time(now, &self.config);
-                self.gate(lane);
-                self.wake(lane);
+            for stream in std::mem::take(&mut self.gated) {
+                let stream = StreamId::from_index(usize::from(stream));
+                self.out[stream.index()].gate_time(now, &self.config);
+                self.admission(stream);
+                self.wake(stream);
             }
             self.gate_at = self.gated.iter().filter_map(|&l| self.out[usize::from(l)].gate_deadline()).min();
         }
@@ -210,10 +210,10 @@ impl<B: AsMut<[u8]>> Session<B> {
         self.heard.max(self.pinged) + self.config.silence / 5
     }
 
-    /// Puts a lane on the list of those that wait for time.
-    pub(super) fn gate(&mut self, lane: Lane) {
-        let index = lane.index() as u16;
-        if let Some(at) = self.out[lane.index()].gate_deadline() {
+    /// Puts a stream on the list of those that wait for time.
+    pub(super) fn admission(&mut self, stream: StreamId) {
+        let index = stream.index() as u16;
+        if let Some(at) = self.out[stream.index()].gate_deadline() {
             if !self.gated.contains(&index) {
                 self.gated.push(index);
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Why a unit may not join, or the domain cannot come to be. Crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum JoinRefusal {
     /// The two speak different versions.
     #[error("this unit speaks version {found} of the domain's handshake, the one that it asked version {expected}")]
     Version {

@@ -33,7 +33,7 @@ pub enum Kind {
     /// leads nowhere.
     Confirm = 3,
     /// Instead of an answer.
-    Refusal = 4,
+    HandshakeRefusal = 4,
     /// Over datagrams, from the side that connects: asks for a cookie.
     Knock = 5,
     /// Over datagrams, from the side that listens, which keeps nothing meanwhile: the cookie that a first
@@ -100,7 +100,7 @@ impl Header {
             1 => Kind::First,
             2 => Kind::Answer,
             3 => Kind::Confirm,
-            4 => Kind::Refusal,
+            4 => Kind::HandshakeRefusal,
             5 => Kind::Knock,
             6 => Kind::Cookie,
             found => return Err(bad("kind of message", found, "1 to 6")),
@@ -155,7 +155,7 @@ pub fn check_start(bytes: &[u8]) -> Result<(), LinkError> {
 /// What a side tells the other when it turns it away. It is not authenticated: who can write on the wire
 /// could have cut the connection as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HandshakeRefusal {
     /// Another version.
     Version {
         /// Of the side that refuses.
@@ -189,20 +189,22 @@ pub enum Refusal {
     Earlier,
 }
 
-impl Refusal {
+impl HandshakeRefusal {
     /// What to answer a stranger whose message was wrong in this way; `None` where it does not speak this
     /// protocol.
-    pub fn of(error: &LinkError) -> Option<Refusal> {
+    pub fn of(error: &LinkError) -> Option<HandshakeRefusal> {
         Some(match *error {
-            LinkError::Version { expected, found, .. } => Refusal::Version { mine: expected, yours: found },
-            LinkError::Trust { mine } => Refusal::Trust { mine },
-            LinkError::WrongUnit { asked, found } => Refusal::Unit { mine: found, asked },
-            LinkError::Unauthentic => Refusal::Key,
-            LinkError::Busy => Refusal::Busy,
-            LinkError::WrongDomain => Refusal::Domain,
-            LinkError::Dead { .. } => Refusal::Dead,
-            LinkError::Taken { .. } => Refusal::Taken,
-            LinkError::Earlier { .. } => Refusal::Earlier,
+            LinkError::Version { expected, found, .. } => {
+                HandshakeRefusal::Version { mine: expected, yours: found }
+            }
+            LinkError::Trust { mine } => HandshakeRefusal::Trust { mine },
+            LinkError::WrongUnit { asked, found } => HandshakeRefusal::Unit { mine: found, asked },
+            LinkError::Unauthentic => HandshakeRefusal::Key,
+            LinkError::Busy => HandshakeRefusal::Busy,
+            LinkError::WrongDomain => HandshakeRefusal::Domain,
+            LinkError::Dead { .. } => HandshakeRefusal::Dead,
+            LinkError::Taken { .. } => HandshakeRefusal::Taken,
+            LinkError::Earlier { .. } => HandshakeRefusal::Earlier,
             _ => return None,
         })
     }
@@ -210,34 +212,34 @@ impl Refusal {
     /// What it means for the side that is refused.
     pub fn error(self, me: &Header) -> LinkError {
         match self {
-            Refusal::Version { mine, .. } => {
+            HandshakeRefusal::Version { mine, .. } => {
                 LinkError::Version { protocol: PROTOCOL, expected: VERSION.into(), found: mine }
             }
-            Refusal::Trust { mine } => LinkError::Trust { mine: !mine },
-            Refusal::Unit { mine, asked } => LinkError::WrongUnit { asked, found: mine },
-            Refusal::Key => LinkError::Unauthentic,
-            Refusal::Busy => LinkError::Busy,
-            Refusal::Domain => LinkError::WrongDomain,
-            Refusal::Dead => LinkError::Dead { unit: me.from },
-            Refusal::Taken => LinkError::Taken { unit: me.from },
-            Refusal::Earlier => LinkError::Earlier { unit: me.from },
+            HandshakeRefusal::Trust { mine } => LinkError::Trust { mine: !mine },
+            HandshakeRefusal::Unit { mine, asked } => LinkError::WrongUnit { asked, found: mine },
+            HandshakeRefusal::Key => LinkError::Unauthentic,
+            HandshakeRefusal::Busy => LinkError::Busy,
+            HandshakeRefusal::Domain => LinkError::WrongDomain,
+            HandshakeRefusal::Dead => LinkError::Dead { unit: me.from },
+            HandshakeRefusal::Taken => LinkError::Taken { unit: me.from },
+            HandshakeRefusal::Earlier => LinkError::Earlier { unit: me.from },
         }
     }
 
     /// As it goes over the wire, in answer to `to`.
     pub fn encode(self, carrier: Carrier, trusted: bool) -> [u8; REFUSAL] {
         let (code, a, b) = match self {
-            Refusal::Version { mine, yours } => (1, mine, yours),
-            Refusal::Trust { mine } => (2, mine.into(), (!mine).into()),
-            Refusal::Unit { mine, asked } => (3, mine, asked),
-            Refusal::Key => (4, 0, 0),
-            Refusal::Busy => (5, 0, 0),
-            Refusal::Domain => (6, 0, 0),
-            Refusal::Dead => (7, 0, 0),
-            Refusal::Taken => (8, 0, 0),
-            Refusal::Earlier => (9, 0, 0),
+            HandshakeRefusal::Version { mine, yours } => (1, mine, yours),
+            HandshakeRefusal::Trust { mine } => (2, mine.into(), (!mine).into()),
+            HandshakeRefusal::Unit { mine, asked } => (3, mine, asked),
+            HandshakeRefusal::Key => (4, 0, 0),
+            HandshakeRefusal::Busy => (5, 0, 0),
+            HandshakeRefusal::Domain => (6, 0, 0),
+            HandshakeRefusal::Dead => (7, 0, 0),
+            HandshakeRefusal::Taken => (8, 0, 0),
+            HandshakeRefusal::Earlier => (9, 0, 0),
         };
-        let header = Header { kind: Kind::Refusal, trusted, carrier, from: 0, to: 0, len: 12 };
+        let header = Header { kind: Kind::HandshakeRefusal, trusted, carrier, from: 0, to: 0, len: 12 };
         let mut out = [0; REFUSAL];
         out[..HEADER].copy_from_slice(&header.encode());
         for (i, word) in [code, a, b].into_iter().enumerate() {
@@ -250,22 +252,22 @@ impl Refusal {
     ///
     /// # Errors
     /// [`LinkError::Truncated`], [`LinkError::BadField`].
-    pub fn decode(body: &[u8]) -> Result<Refusal, LinkError> {
+    pub fn decode(body: &[u8]) -> Result<HandshakeRefusal, LinkError> {
         if body.len() != 12 {
             let found = body.len() as u64;
             return Err(LinkError::Truncated { what: "refusal", at: HEADER, expected: 12, found });
         }
         let (a, b) = (u32_at(body, 4), u32_at(body, 8));
         Ok(match u32_at(body, 0) {
-            1 => Refusal::Version { mine: a, yours: b },
-            2 => Refusal::Trust { mine: a != 0 },
-            3 => Refusal::Unit { mine: a, asked: b },
-            4 => Refusal::Key,
-            5 => Refusal::Busy,
-            6 => Refusal::Domain,
-            7 => Refusal::Dead,
-            8 => Refusal::Taken,
-            9 => Refusal::Earlier,
+            1 => HandshakeRefusal::Version { mine: a, yours: b },
+            2 => HandshakeRefusal::Trust { mine: a != 0 },
+            3 => HandshakeRefusal::Unit { mine: a, asked: b },
+            4 => HandshakeRefusal::Key,
+            5 => HandshakeRefusal::Busy,
+            6 => HandshakeRefusal::Domain,
+            7 => HandshakeRefusal::Dead,
+            8 => HandshakeRefusal::Taken,
+            9 => HandshakeRefusal::Earlier,
             found => return Err(bad("code of a refusal", found, "1 to 9")),
         })
     }

@@ -10,7 +10,9 @@
 //! lacks come from `snow`'s own choice.
 
 use crate::error::LinkError;
-use crate::link::hello::{Carrier, Header, Identity, Kind, Refusal, BODY_LIMIT, HEADER, MESSAGE_LIMIT};
+use crate::link::hello::{
+    Carrier, HandshakeRefusal, Header, Identity, Kind, BODY_LIMIT, HEADER, MESSAGE_LIMIT,
+};
 use crate::link::key::JobKey;
 use crate::link::seal::{pair, Opener, Sealer};
 use crate::types::Address;
@@ -140,7 +142,7 @@ impl Initiator {
         let (header, body) = split(bytes)?;
         match header.kind {
             Kind::Answer => {}
-            Kind::Refusal => return Err(Refusal::decode(body)?.error(&self.header)),
+            Kind::HandshakeRefusal => return Err(HandshakeRefusal::decode(body)?.error(&self.header)),
             _ => {
                 return Err(LinkError::OutOfTurn { what: "a message that only the side that connects sends" })
             }
@@ -169,7 +171,7 @@ impl Pending {
     /// checked its cookie.
     ///
     /// # Errors
-    /// What is wrong with it; [`Refusal::of`] says what to tell it.
+    /// What is wrong with it; [`HandshakeRefusal::of`] says what to tell it.
     pub fn new(terms: &Terms, bytes: &[u8]) -> Result<Pending, LinkError> {
         let (header, body) = split(bytes)?;
         if header.kind != Kind::First {

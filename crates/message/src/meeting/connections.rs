@@ -231,8 +231,8 @@ impl Connections {
         self.peers.get(&id).is_none_or(|peer| peer.outbox.is_empty())
     }
 
-    /// Waits, for `most` at the longest, until one of these takes more of what waits for it, and sends that. Hears
-    /// nobody: what they say is there later.
+    /// Waits, for `most` at the longest, until one of these takes more of what waits for it, and sends that.
+    /// Hears nobody: what they say is there later.
     ///
     /// # Errors
     /// The system's, where it cannot wait for so many.

@@ -1,6 +1,6 @@
 //! The pieces of a frame, out of its bytes.
 
-use super::{Ack, Fragment, Lane, Name, Piece};
+use super::{Ack, Fragment, Name, Piece, StreamId};
 use super::{ABORT, ACK, CANCEL, CLOSE, DONE, FRAGMENT, GO_AHEAD, PING, PONG, REFUSAL, TAKEN};
 use super::{FIRST, HEAD, HEADER_LEN, LAST, LENGTH, MAX_ACK_RANGES, NAMED, SHORT};
 use crate::error::LinkError;
@@ -95,22 +95,22 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    fn lane(low: u8, high: u8) -> Result<Lane, LinkError> {
-        let lane = u16::from_le_bytes([low, high]);
-        if lane >> 2 >= MAX_CHANNELS {
+    fn stream(low: u8, high: u8) -> Result<StreamId, LinkError> {
+        let stream = u16::from_le_bytes([low, high]);
+        if stream >> 2 >= MAX_CHANNELS {
             return Err(LinkError::BadField {
-                what: "lane",
-                found: lane.into(),
+                what: "stream",
+                found: stream.into(),
                 expected: "less than 16384",
             });
         }
-        Ok(Lane(lane))
+        Ok(StreamId(stream))
     }
 
     fn name_attempt(&mut self, what: &'static str) -> Result<(Name, u8), LinkError> {
         let b: [u8; NAMED] = self.array(what)?;
         let number = u32::from_le_bytes([b[4], b[5], b[6], b[7]]);
-        Ok((Name { lane: Self::lane(b[2], b[3])?, number }, b[1]))
+        Ok((Name { stream: Self::stream(b[2], b[3])?, number }, b[1]))
     }
 
     fn name(&mut self, what: &'static str) -> Result<(Name, u8), LinkError> {
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
     fn fragment(&mut self, missing: usize) -> Result<Fragment<'a>, LinkError> {
         let [_, flags, l0, l1] = self.array("fragment")?;
         zero_bits("fragment flags", flags & !(FIRST | LAST | HEAD | LENGTH))?;
-        let lane = Self::lane(l0, l1)?;
+        let stream = Self::stream(l0, l1)?;
         let number = self.u32("fragment")?;
         let word = self.u32("fragment")?;
         let (len, attempt) = (word & 0xff_ffff, (word >> 24) as u8);
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         let left = self.bytes.len() - self.at;
         let here = if (len as usize) > left && len as usize == left + missing { left } else { len as usize };
         let bytes = self.take("fragment bytes", here)?;
-        let name = Name { lane, number };
+        let name = Name { stream, number };
         Ok(Fragment { name, attempt, offset, len, last: flags & LAST != 0, head, total, bytes })
     }
 

@@ -11,8 +11,8 @@ pub fn write_fragment_header(f: &Fragment<'_>, out: &mut Vec<u8>) {
         | if f.last { LAST } else { 0 }
         | if f.head.is_some() { HEAD } else { 0 }
         | if f.total.is_some() { LENGTH } else { 0 };
-    let lane = f.name.lane.0.to_le_bytes();
-    out.extend([FRAGMENT, flags, lane[0], lane[1]]);
+    let stream = f.name.stream.0.to_le_bytes();
+    out.extend([FRAGMENT, flags, stream[0], stream[1]]);
     out.extend(f.name.number.to_le_bytes());
     out.extend((f.len | u32::from(f.attempt) << 24).to_le_bytes());
     if !first {
@@ -58,8 +58,8 @@ pub fn write_ack(path: u8, delay_us: u32, mut ranges: impl Iterator<Item = (u64,
 /// Appends any piece, with the bytes of a fragment.
 pub fn write_piece(piece: &Piece<'_>, out: &mut Vec<u8>) {
     let mut named = |kind: u8, attempt: u8, name: &Name| {
-        let lane = name.lane.0.to_le_bytes();
-        out.extend([kind, attempt, lane[0], lane[1]]);
+        let stream = name.stream.0.to_le_bytes();
+        out.extend([kind, attempt, stream[0], stream[1]]);
         out.extend(name.number.to_le_bytes());
     };
     match piece {

@@ -5,7 +5,7 @@
 use super::silence::Silence;
 use polyduct_message::handshake::unpack;
 use polyduct_message::link::net::record::{Piece, RecordReader, RecordWriter, SEALED, SMALL};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::Established;
 use polyduct_message::LinkError;
 use polyduct_os::{clock, socket::tcp, OsError};
@@ -26,7 +26,7 @@ pub struct Channel {
     silence: Silence,
     /// What the system said first when it would not go on: it says it once, and then that the connection is
     /// closed.
-    ended: Option<Fault>,
+    ended: Option<LinkFault>,
 }
 
 impl Channel {
@@ -66,7 +66,7 @@ impl Channel {
     }
 
     /// Queues a message.
-    pub fn post(&mut self, message: &impl Serialize) -> Result<(), Fault> {
+    pub fn post(&mut self, message: &impl Serialize) -> Result<(), LinkFault> {
         let bytes = postcard::to_extend(message, Vec::new()).unwrap_or_default();
         let len = bytes.len();
         if len == 0 || len > MESSAGE_LIMIT {
@@ -83,7 +83,7 @@ impl Channel {
 
     /// Writes what waits; returns whether all of it went. An error, too, where the other end acknowledges
     /// nothing any more.
-    pub fn flush(&mut self) -> Result<bool, Fault> {
+    pub fn flush(&mut self) -> Result<bool, LinkFault> {
         if self.is_backed_up() {
             self.silence.sent(clock::now());
         }
@@ -95,7 +95,7 @@ impl Channel {
     }
 
     /// Sends the beginning of these bytes; returns how many, `None` where the socket takes nothing now.
-    pub fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<Option<usize>, Fault> {
+    pub fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<Option<usize>, LinkFault> {
         if !self.flush()? {
             return Ok(None);
         }
@@ -111,13 +111,13 @@ impl Channel {
     // -- in --
 
     /// Reads what has come into `parts`; returns how many bytes, `None` where there are none now.
-    pub fn recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, Fault> {
+    pub fn recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, LinkFault> {
         first(&mut self.ended, self.reader.recv(&self.stream, parts))
     }
 
     /// The next message, once what waits has been written. What came before the end of a connection counts,
     /// though nobody takes anything there any more.
-    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkFault> {
         match self.flush() {
             Ok(false) => Ok(None),
             Ok(true) => self.next(),
@@ -128,7 +128,7 @@ impl Channel {
     /// The next message, if all of it has come.
     // No iterator: each message may be of another type.
     #[allow(clippy::should_implement_trait)]
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkFault> {
         let message = first(&mut self.ended, self.reader.message(&self.stream, MESSAGE_LIMIT))?;
         let Some(bytes) = message else { return Ok(None) };
         let (what, found, expected) = ("message", bytes.len() as u64, "one of this protocol");
@@ -137,7 +137,7 @@ impl Channel {
 }
 
 /// The result of a call, or instead of an error the first one.
-fn first<T>(ended: &mut Option<Fault>, result: Result<T, impl Into<Fault>>) -> Result<T, Fault> {
+fn first<T>(ended: &mut Option<LinkFault>, result: Result<T, impl Into<LinkFault>>) -> Result<T, LinkFault> {
     result.map_err(|error| ended.get_or_insert(error.into()).clone())
 }
 
@@ -150,7 +150,7 @@ impl AsFd for Channel {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::dial::dial;
-    use super::super::porch::Porch;
+    use super::super::listener::PipeListener;
     use super::super::wire::{Ask, First, Tell};
     use super::super::{JobKey, Place, Trust};
     use super::*;
@@ -164,8 +164,8 @@ pub(super) mod tests {
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
         let options = Options::default();
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut porch = Porch::new(at, &place, &trust, &options).unwrap();
-        let at = porch.addr();
+        let mut listener = PipeListener::new(at, &place, &trust, &options).unwrap();
+        let at = listener.addr();
         std::thread::scope(|s| {
             let dialled = s.spawn(|| {
                 let mut channel =
@@ -176,9 +176,9 @@ pub(super) mod tests {
             });
             let came = loop {
                 let mut items = Vec::new();
-                porch.items(&mut items);
+                listener.items(&mut items);
                 poll(&mut items, None).unwrap();
-                if let Some((channel, _)) = porch.serve(clock::now()).unwrap().pop() {
+                if let Some((channel, _)) = listener.serve(clock::now()).unwrap().pop() {
                     break channel;
                 }
             };
@@ -200,7 +200,7 @@ pub(super) mod tests {
             let said = host.hear();
             assert!(matches!(said, Ok(Some(Ask::Close))), "trusted {trusted}: {said:?}");
             let end = host.hear::<Ask>();
-            assert!(matches!(end, Err(Fault::System(OsError::PeerClosed))), "trusted {trusted}: {end:?}");
+            assert!(matches!(end, Err(LinkFault::System(OsError::PeerClosed))), "trusted {trusted}: {end:?}");
         }
     }
 }

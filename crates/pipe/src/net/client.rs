@@ -19,7 +19,7 @@ use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
 use crate::watch::no_thread;
-use polyduct_message::link::net::Fault as LinkFault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::meeting::{RETRY, SLICE};
 use polyduct_message::{domain::Domain, LinkError, MessageError};
 use polyduct_os::{

@@ -5,7 +5,7 @@ use super::place::Place;
 use super::Trust;
 use crate::error::PipeError;
 use crate::join::{check_patience, ORDER};
-use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault as LinkFault};
+use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
 use polyduct_message::meeting::{RETRY, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{

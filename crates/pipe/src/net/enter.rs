@@ -2,8 +2,8 @@
 
 use super::channel::Channel;
 use super::client::Client;
+use super::listener::PipeListener;
 use super::place::Place;
-use super::porch::Porch;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
 use super::Trust;
@@ -43,19 +43,19 @@ pub fn host(
     addr: SocketAddr,
 ) -> Result<(Control, Arc<Senders>, Met), PipeError> {
     let pipe = place.to_string();
-    let porch = Porch::new(addr, place, trust, options).map_err(system(&pipe))?;
-    let bound = listen(SocketAddr::new(porch.addr().ip(), 0)).map_err(system(&pipe))?;
+    let listener = PipeListener::new(addr, place, trust, options).map_err(system(&pipe))?;
+    let bound = listen(SocketAddr::new(listener.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
     let (mut rendezvous, first) =
-        Rendezvous::new(id, hello, std::process::id(), Some(porch.addr()), check_layout);
+        Rendezvous::new(id, hello, std::process::id(), Some(listener.addr()), check_layout);
     // The data of all writers are in their processes, and with unit 0 the place that all know is gone.
     rendezvous.revives_nothing();
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
     let (tell, outcome) = mpsc::channel();
-    let server = Server::new(&pipe, (porch, meets_at), rendezvous, tell, shared.clone(), options);
+    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), options);
     let thread = spawn(&pipe, move || server.run(first))?;
     match opening(&pipe, &outcome, options) {
         Ok(Opened { slots, senders, welcome }) => {
@@ -80,18 +80,18 @@ pub fn guest(
     start: Duration,
 ) -> Result<(Client, Arc<Senders>, JoinHandle<()>, Met), PipeError> {
     let pipe = place.to_string();
-    let mut porch = None;
+    let mut listener = None;
     let listen = |channel: &Channel| {
         let addr = channel.local().map_err(system(&pipe))?;
         let at = SocketAddr::new(addr.ip(), 0);
-        let there = Porch::new(at, place, trust, options).map_err(system(&pipe))?;
-        Ok(Some(porch.insert(there).addr()))
+        let there = PipeListener::new(at, place, trust, options).map_err(system(&pipe))?;
+        Ok(Some(listener.insert(there).addr()))
     };
     let (mut client, welcome, meets_at) = Client::join(place, trust, options, hello, listen, start)?;
     let senders = Senders::new(&pipe, &welcome, options.unit)?;
-    let Some(porch) = porch else { return Err(client.bad("no porch")) };
+    let Some(listener) = listener else { return Err(client.bad("no listener")) };
     let accepting = senders.clone();
-    let accepts = spawn(&pipe, move || accepting.accept(porch))?;
+    let accepts = spawn(&pipe, move || accepting.accept(listener))?;
     match client.ready() {
         Ok(()) => Ok((client, senders, accepts, (welcome, Place::network(trust, meets_at, None)))),
         Err(e) => {

@@ -5,7 +5,7 @@ use super::route::{Cursor, Piece, Route, FRAME};
 use super::wire::{LaneOpen, Want};
 use polyduct_copy::{Conversion, Dest, Kernels, Source};
 use polyduct_layout::OpTable;
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -54,7 +54,7 @@ impl Frames {
     ///
     /// # Errors
     /// It speaks of another; the connection is gone.
-    pub fn is_open(&mut self, route: &Route) -> Result<bool, Fault> {
+    pub fn is_open(&mut self, route: &Route) -> Result<bool, LinkFault> {
         self.channel.flush()?;
         let Some(LaneOpen { bytes }) = self.channel.next()? else { return Ok(false) };
         check_len(bytes, route)?;
@@ -62,7 +62,7 @@ impl Frames {
     }
 
     /// Asks for a step, where the queue may drop some.
-    pub fn want(&mut self, step: u64) -> Result<(), Fault> {
+    pub fn want(&mut self, step: u64) -> Result<(), LinkFault> {
         self.channel.post(&Want { step })
     }
 
@@ -88,7 +88,7 @@ impl Frames {
         part: &mut [u8],
         (kernels, conversion): (Kernels, Option<Conversion>),
         fruitless: &mut u32,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, LinkFault> {
         self.channel.flush()?;
         let mut turn = TURN;
         while !self.done && turn > 0 {
@@ -167,7 +167,7 @@ impl Frames {
         }
     }
 
-    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, Fault> {
+    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, LinkFault> {
         let mut parts = Vec::with_capacity(self.runs.len());
         let (mut rest, mut at) = (part, 0);
         for run in &self.runs {

@@ -6,7 +6,7 @@ use super::route::{Cursor, Piece, Route, FRAME};
 use super::store::Store;
 use super::wire::{LaneOpen, Want};
 use polyduct_copy::{Dest, Kernels, Source};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_os::{poll::PollItem, segment::Segment};
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ pub trait Serves: Send {
     ///
     /// # Errors
     /// Why the connection is of no further use.
-    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault>;
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, LinkFault>;
 
     /// It is of no further use.
     fn end(self: Box<Self>, store: &Store);
@@ -81,7 +81,7 @@ pub struct Job {
 
 impl Job {
     /// A connection on which a unit asks for its part of the steps from `from` on: says that they come.
-    pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, Fault> {
+    pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, LinkFault> {
         channel.post(&LaneOpen { bytes: route.bytes() })?;
         Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new() })
     }
@@ -111,7 +111,7 @@ impl Serves for Job {
         self.channel.deadline()
     }
 
-    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, LinkFault> {
         let (mut turn, mut ready) = (TURN, ready);
         loop {
             if !self.channel.flush()? {
@@ -139,7 +139,7 @@ impl Serves for Job {
 
 impl Job {
     /// Takes the next step, if there is one to send.
-    fn begin(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
+    fn begin(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, LinkFault> {
         let wanted = if ready || stock.lossy { self.channel.next::<Want>()? } else { None };
         let memory = match (stock.lossy, wanted) {
             (false, None) => stock.store.find(self.next),
@@ -163,7 +163,7 @@ impl Job {
     }
 
     /// Sends as much of the step as one system call takes.
-    fn send(&mut self, stock: &Stock<'_>) -> Result<Sent, Fault> {
+    fn send(&mut self, stock: &Stock<'_>) -> Result<Sent, LinkFault> {
         let Job { sending, route, frame, channel, .. } = self;
         let Some(sending) = sending else { return Ok(Sent::All) };
         sending.advance(route, frame, stock)?;
@@ -192,7 +192,7 @@ enum Sent {
 
 impl Sending {
     /// Looks what comes next: runs up to the next frame, and that.
-    fn advance(&mut self, route: &Route, frame: &mut Vec<u8>, stock: &Stock<'_>) -> Result<(), Fault> {
+    fn advance(&mut self, route: &Route, frame: &mut Vec<u8>, stock: &Stock<'_>) -> Result<(), LinkFault> {
         while self.framed.is_empty() && self.runs.len() < SLICES {
             match route.next(&mut self.cursor) {
                 Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),

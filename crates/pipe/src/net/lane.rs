@@ -1,5 +1,5 @@
 //! A reader's end of a connection to a writer unit: [frames](super::frames) that bring the unit's bytes of a
-//! step, or, on one host, [slots](super::near) that hold them.
+//! step, or, on one host, slots that hold them.
 
 use super::frames::Frames;
 use super::near::Mapping;
@@ -7,7 +7,7 @@ use super::redial::Redial;
 use super::route::Route;
 use crate::threads::Threads;
 use polyduct_copy::{Conversion, Kernels};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_os::poll::PollItem;
 use polyduct_slots::Turn;
@@ -40,7 +40,8 @@ pub struct Lane {
     fruitless: u32,
     /// The connection is gone, and another is made.
     pub(super) redial: Option<Redial>,
-    /// Where unit 0 had said that the writer unit is when the connection was made, if it had replaced another.
+    /// Where unit 0 had said that the writer unit is when the connection was made, if it had replaced
+    /// another.
     pub(super) moved: Option<SocketAddr>,
 }
 
@@ -78,7 +79,7 @@ impl Lane {
     }
 
     /// Whether the writer has opened its end; looks for that.
-    pub fn is_open(&mut self) -> Result<bool, Fault> {
+    pub fn is_open(&mut self) -> Result<bool, LinkFault> {
         if !self.open {
             self.open = match &mut self.way {
                 Way::Frames(frames) => frames.is_open(&self.route)?,
@@ -114,7 +115,7 @@ impl Lane {
     }
 
     /// Asks for a step, where the queue may drop some.
-    pub fn want(&mut self, step: u64) -> Result<(), Fault> {
+    pub fn want(&mut self, step: u64) -> Result<(), LinkFault> {
         match &mut self.way {
             Way::Frames(frames) => frames.want(step),
             Way::Slots(slots) => slots.want(step),
@@ -140,7 +141,7 @@ impl Lane {
         Turn { step, slot, .. }: Turn,
         part: &mut [u8],
         tools: (Kernels, Option<Conversion>, Threads),
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, LinkFault> {
         // It is one that was opened anew where the writer has yet to say so.
         if !self.waits || !self.is_open()? {
             return Ok(false);

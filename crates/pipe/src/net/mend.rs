@@ -10,7 +10,7 @@ use super::session::{Session, SessionId};
 use super::silence::seconds;
 use super::wire::{Ask, Back, First};
 use crate::ready::Wait;
-use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, Fault};
+use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, LinkFault};
 use polyduct_message::link::noise::Terms;
 use polyduct_message::LinkError;
 use polyduct_os::{poll::PollItem, Errno, OsError};
@@ -24,8 +24,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// Whether a connection that ended so may have broken while both its ends live.
-pub fn is_of_the_way(fault: &Fault) -> bool {
-    matches!(fault, Fault::System(_) | Fault::Peer(LinkError::Closed))
+pub fn is_of_the_way(fault: &LinkFault) -> bool {
+    matches!(fault, LinkFault::System(_) | LinkFault::Peer(LinkError::Closed))
 }
 
 /// What is known of a unit whose connection broke.
@@ -100,7 +100,7 @@ impl Missing {
         }
     }
 
-    fn failed(&mut self, fault: &Fault, now: Duration) -> Life {
+    fn failed(&mut self, fault: &LinkFault, now: Duration) -> Life {
         let stood = std::mem::take(&mut self.stands);
         (self.probe, self.again_at) = (None, now + AGAIN);
         match fault {
@@ -225,7 +225,12 @@ impl Mending {
     /// # Errors
     /// [`LinkError::Closed`] where unit 0 is gone or knows this unit no more, [`LinkError::Taken`] where
     /// another has its place; or its silence.
-    pub fn go_on(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<bool, Fault> {
+    pub fn go_on(
+        &mut self,
+        calls: &Calls,
+        session: &mut Session<Ask>,
+        now: Duration,
+    ) -> Result<bool, LinkFault> {
         let lasted = self.tries.last(now);
         loop {
             match self.next(calls, session, now) {
@@ -245,7 +250,7 @@ impl Mending {
         }
     }
 
-    fn next(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<Next, Fault> {
+    fn next(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<Next, LinkFault> {
         match &mut self.stage {
             Stage::Rests(until) if now < *until => return Ok(Next::Waits),
             Stage::Rests(_) => {

@@ -32,7 +32,7 @@
 //! | `silence` | whether its other end is there |
 //! | [`session`] | what is said to unit 0 and by it, over as many connections as it takes |
 //! | `mend` | a connection to unit 0 broke: who lives, and how it is made again |
-//! | `porch` | who comes in |
+//! | `listener` | who comes in |
 //! | [`hub`], `serve` | unit 0: the step protocol for all; its thread |
 //! | `dial` | connections to units that may not be there yet |
 //! | `client` | the other units' way to unit 0 |
@@ -55,10 +55,10 @@ pub mod hub;
 mod job;
 #[doc(hidden)]
 pub mod lane;
+mod listener;
 mod mend;
 mod near;
 mod place;
-mod porch;
 pub(crate) mod reader;
 mod redial;
 pub mod route;

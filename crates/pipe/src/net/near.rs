@@ -13,7 +13,7 @@ use super::store::Store;
 use super::wire::{NearAsk, NearTell, Proof};
 use super::Trust;
 use polyduct_message::handshake::{Incoming, PIPE};
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::meeting::{Connections, Heard, Shared, CROWDED};
 use polyduct_message::LinkError;
 use polyduct_os::{
@@ -64,7 +64,7 @@ pub struct Door {
 }
 
 /// A reader unit that asks for the slots.
-pub struct Came {
+pub struct Arrival {
     conn: Conn,
     proof: Proof,
     /// Its program and its number there.
@@ -89,7 +89,7 @@ impl Door {
     }
 
     /// Those that have come and know the key. All others are dropped.
-    pub fn serve(&mut self) -> Vec<Came> {
+    pub fn serve(&mut self) -> Vec<Arrival> {
         let (mut came, connections) = (Vec::new(), &mut self.connections);
         // Whoever finds no descriptor free here asks for another lane.
         let accept = |connections: &mut Connections| connections.accept(|_| NearTell::Step(0));
@@ -99,7 +99,12 @@ impl Door {
                 Heard::Nothing => {}
                 Heard::Message(NearAsk::Lane { proof, program, unit, from }, _) if proof == self.reader => {
                     let of = (program, unit);
-                    came.extend(connections.take(id).map(|conn| Came { conn, proof: self.writer, of, from }));
+                    came.extend(connections.take(id).map(|conn| Arrival {
+                        conn,
+                        proof: self.writer,
+                        of,
+                        from,
+                    }));
                 }
                 Heard::Message(..) | Heard::Gone | Heard::Bad(_) => connections.drop(id),
             }
@@ -126,15 +131,15 @@ pub struct Job {
 
 impl Job {
     /// For who came.
-    pub fn new(came: Came, store: &Store) -> Job {
-        let Came { conn, proof, of, from } = came;
+    pub fn new(came: Arrival, store: &Store) -> Job {
+        let Arrival { conn, proof, of, from } = came;
         let (slots, gone, again, wanted) = (store.descriptors().iter().cloned().collect(), 0, None, None);
         // There is something to send as soon as its thread looks.
         Job { of, conn, proof, slots, gone, again, next: from, wanted, is_stuck: true }
     }
 
     /// Sends, unless there is no room now.
-    fn say(&mut self, message: &NearTell, fds: &[BorrowedFd<'_>]) -> Result<bool, Fault> {
+    fn say(&mut self, message: &NearTell, fds: &[BorrowedFd<'_>]) -> Result<bool, LinkFault> {
         self.is_stuck = false;
         match PIPE.encode(message)?.send(&self.conn, fds) {
             Ok(Sent::Done) => return Ok(true),
@@ -146,7 +151,7 @@ impl Job {
     }
 
     /// Hands out the slots; returns whether all have gone.
-    fn hand_out(&mut self) -> Result<bool, Fault> {
+    fn hand_out(&mut self) -> Result<bool, LinkFault> {
         self.again = None;
         while !self.slots.is_empty() {
             let some: Vec<Shared> = self.slots.iter().take(DESCRIPTOR_LIMIT).cloned().collect();
@@ -161,7 +166,7 @@ impl Job {
     }
 
     /// What the reader has asked for, if the queue may drop steps. It says nothing else.
-    fn hear(&mut self, lossy: bool) -> Result<(), Fault> {
+    fn hear(&mut self, lossy: bool) -> Result<(), LinkFault> {
         match PIPE.receive::<NearAsk>(&self.conn, &mut [0; LONGEST]) {
             Incoming::Nothing => Ok(()),
             Incoming::Message(NearAsk::Want(step), _) if lossy => {
@@ -197,7 +202,7 @@ impl Serves for Job {
         self.again
     }
 
-    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, Fault> {
+    fn serve(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, LinkFault> {
         if !self.hand_out()? {
             return Ok(false);
         }
@@ -233,8 +238,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// NearAsk for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if that
-    /// is on this host.
+    /// NearAsk for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if
+    /// that is on this host.
     pub fn ask(
         (place, trust): (&Place, &Trust),
         (unit, at): (u32, SocketAddr),
@@ -268,7 +273,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The writer hands out something else, or hangs up.
-    pub fn is_open(&mut self) -> Result<bool, Fault> {
+    pub fn is_open(&mut self) -> Result<bool, LinkFault> {
         while self.slots.len() < self.depth {
             match self.hear()? {
                 None => return Ok(false),
@@ -292,7 +297,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The writer is gone, or takes nothing.
-    pub fn want(&self, step: u64) -> Result<(), Fault> {
+    pub fn want(&self, step: u64) -> Result<(), LinkFault> {
         match PIPE.encode(&NearAsk::Want(step))?.send(&self.conn, &[])? {
             Sent::Done => Ok(()),
             Sent::WouldBlock => Err(LinkError::OutOfTurn { what: "a writer that hears nothing" }.into()),
@@ -303,7 +308,7 @@ impl Mapping {
     ///
     /// # Errors
     /// It says something else, or hangs up.
-    pub fn slot(&mut self, step: u64, slot: u32) -> Result<Option<&[u8]>, Fault> {
+    pub fn slot(&mut self, step: u64, slot: u32) -> Result<Option<&[u8]>, LinkFault> {
         match self.hear()? {
             None => return Ok(None),
             Some((NearTell::Step(found), _)) if found == step => {}
@@ -317,7 +322,7 @@ impl Mapping {
         slot.map(Some).ok_or(LinkError::OutOfTurn { what: "a slot that there is not" }.into())
     }
 
-    fn hear(&mut self) -> Result<Option<(NearTell, Vec<std::os::fd::OwnedFd>)>, Fault> {
+    fn hear(&mut self) -> Result<Option<(NearTell, Vec<std::os::fd::OwnedFd>)>, LinkFault> {
         match PIPE.receive(&self.conn, &mut [0; LONGEST]) {
             Incoming::Message(said, fds) => Ok(Some((said, fds))),
             Incoming::Nothing => Ok(None),
@@ -407,7 +412,7 @@ mod tests {
         let (mut job, mut mapping) = lane("few", &store, 3, 5000);
         assert!(!job.serve(false, &stock(&store, false)).unwrap());
         drop(job);
-        assert!(matches!(mapping.is_open(), Err(Fault::Peer(LinkError::Closed))), "too few");
+        assert!(matches!(mapping.is_open(), Err(LinkFault::Peer(LinkError::Closed))), "too few");
     }
 
     #[test]

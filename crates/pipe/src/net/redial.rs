@@ -16,7 +16,7 @@ use super::wire::First;
 use super::Trust;
 use crate::error::PipeError;
 use crate::ready::Wait;
-use polyduct_message::link::net::{dial::Dial, socket::Patience, Fault};
+use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
 use polyduct_message::meeting::RETRY;
 use polyduct_os::{clock, poll::PollItem, Errno, OsError};
 use polyduct_port::{Options, PortError, PortName, Side, UnitName};
@@ -50,7 +50,7 @@ pub struct Caller {
 /// How far a lane is made again.
 pub struct Redial {
     /// Why it ended.
-    fault: Fault,
+    fault: LinkFault,
     tries: Tries,
     pause: Duration,
     stage: Stage,
@@ -66,7 +66,7 @@ enum Stage {
 }
 
 impl Redial {
-    fn new(fault: Fault, stage: Stage) -> Redial {
+    fn new(fault: LinkFault, stage: Stage) -> Redial {
         Redial { fault, tries: Tries::new(clock::now()), pause: RETRY.0, stage }
     }
 
@@ -113,7 +113,7 @@ impl Caller {
     ///
     /// # Errors
     /// The fault, where another connection would fare no better.
-    pub fn broke(&self, client: &mut Client, lane: &mut Lane, fault: Fault) -> Result<(), PipeError> {
+    pub fn broke(&self, client: &mut Client, lane: &mut Lane, fault: LinkFault) -> Result<(), PipeError> {
         let name = UnitName { side: Side::Writer, unit: lane.unit };
         tracing::debug!(unit = %name, %fault, "a lane ended");
         let is_silent = seconds(&fault, self.options.silence) > 0;
@@ -136,7 +136,7 @@ impl Caller {
         Ok(())
     }
 
-    fn accuse(&self, client: &mut Client, name: UnitName, fault: &Fault) -> Result<Stage, PipeError> {
+    fn accuse(&self, client: &mut Client, name: UnitName, fault: &LinkFault) -> Result<Stage, PipeError> {
         client.accuse(name, fault)?;
         Ok(Stage::Accuses(clock::now() + VERDICT))
     }
@@ -249,7 +249,7 @@ impl Caller {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Way, Fault> {
+    pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Way, LinkFault> {
         channel.post(&First::Lane { program: self.program, unit: self.options.unit, from })?;
         Ok(Way::Frames(Box::new(Frames::new(channel))))
     }

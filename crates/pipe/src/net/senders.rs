@@ -4,8 +4,8 @@
 
 use super::channel::Channel;
 use super::job::{Job, Serves, Stock};
-use super::near::{self, Came};
-use super::porch::Porch;
+use super::listener::PipeListener;
+use super::near::{self, Arrival};
 use super::route::{End, Route};
 use super::store::Store;
 use super::wire::First;
@@ -109,7 +109,7 @@ impl Senders {
     }
 
     /// Takes a reader unit of this host, which maps the slots.
-    pub fn hand_out(self: &Arc<Self>, came: Came) {
+    pub fn hand_out(self: &Arc<Self>, came: Arrival) {
         if self.route(came.of.0, came.of.1).is_some() {
             self.serve(Box::new(near::Job::new(came, &self.store)));
         }
@@ -162,21 +162,21 @@ impl Senders {
     }
 
     /// Lets readers in until stopped.
-    pub fn accept(self: &Arc<Self>, mut porch: Porch) {
+    pub fn accept(self: &Arc<Self>, mut listener: PipeListener) {
         loop {
             let mut items = vec![PollItem::readable(&self.stop)];
-            porch.items(&mut items);
-            let timeout = porch.deadline().map(|d| d.saturating_sub(clock::now()));
+            listener.items(&mut items);
+            let timeout = listener.deadline().map(|d| d.saturating_sub(clock::now()));
             if poll(&mut items, timeout).is_err() || items[0].is_ready() {
                 return;
             }
-            let Ok(came) = porch.serve(clock::now()) else { return };
+            let Ok(came) = listener.serve(clock::now()) else { return };
             for (channel, first) in came {
                 if let First::Lane { program, unit, from } = first {
                     self.adopt(channel, (program, unit), from);
                 }
             }
-            porch.near().into_iter().for_each(|came| self.hand_out(came));
+            listener.near().into_iter().for_each(|came| self.hand_out(came));
         }
     }
 

@@ -5,8 +5,8 @@ mod away;
 
 use super::channel::Channel;
 use super::hub::Hub;
+use super::listener::PipeListener;
 use super::mend::Life;
-use super::porch::Porch;
 use super::senders::Senders;
 use super::session::{Session, SessionId};
 use super::silence::silent_for;
@@ -78,7 +78,7 @@ struct Conn {
 /// Everything the thread holds.
 pub struct Server {
     pipe: String,
-    porch: Porch,
+    listener: PipeListener,
     conns: BTreeMap<ConnId, Conn>,
     /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
     early: Vec<(Channel, First)>,
@@ -102,7 +102,7 @@ impl Server {
     /// A server for a bound porch. Units meet in the domain of the port at `meets_at`.
     pub fn new(
         pipe: &str,
-        (porch, meets_at): (Porch, SocketAddr),
+        (listener, meets_at): (PipeListener, SocketAddr),
         rendezvous: Rendezvous<SocketAddr>,
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
@@ -111,7 +111,7 @@ impl Server {
         let started = clock::now();
         Server {
             pipe: pipe.to_owned(),
-            porch,
+            listener,
             conns: BTreeMap::new(),
             early: Vec::new(),
             replaced: Replaced::default(),
@@ -167,7 +167,7 @@ impl Server {
                 Way::Stands => Some(PollItem::readable(channel)),
             });
         }
-        self.porch.items(&mut items);
+        self.listener.items(&mut items);
         let opening = self.outcome.as_ref().map(|_| self.deadline);
         let looks = self.conns.values().filter_map(|conn| match &conn.way {
             Way::Broke(missing) => missing.deadline(),
@@ -176,18 +176,18 @@ impl Server {
         });
         let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
         let deadline =
-            self.porch.deadline().into_iter().chain(opening).chain(looks).chain(free).chain(end).min();
+            self.listener.deadline().into_iter().chain(opening).chain(looks).chain(free).chain(end).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
     fn welcome_strangers(&mut self) {
         // A listener that fails lets nobody in any more; those who are in go on.
         let mut came = std::mem::take(&mut self.early);
-        came.extend(self.porch.serve(clock::now()).unwrap_or_default());
-        if let Some(why) = self.porch.turned_away() {
+        came.extend(self.listener.serve(clock::now()).unwrap_or_default());
+        if let Some(why) = self.listener.turned_away() {
             self.rendezvous.turned_away(&why);
         }
-        for came in self.porch.near() {
+        for came in self.listener.near() {
             if let Some((_, senders)) = &self.open {
                 senders.hand_out(came);
             }

@@ -6,7 +6,7 @@
 //! rest again.
 
 use super::channel::Channel;
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use serde::{de::DeserializeOwned, Serialize};
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl<S: Serialize> Session<S> {
     }
 
     /// Says something, at the next [`flush`](Session::flush).
-    pub fn post(&mut self, message: S) -> Result<(), Fault> {
+    pub fn post(&mut self, message: S) -> Result<(), LinkFault> {
         let posted = match self.broken {
             true => Ok(()),
             false => self.channel.post(&(self.heard, &message)),
@@ -71,7 +71,7 @@ impl<S: Serialize> Session<S> {
     }
 
     /// Writes what waits for the socket; returns whether all of it went.
-    pub fn flush(&mut self) -> Result<bool, Fault> {
+    pub fn flush(&mut self) -> Result<bool, LinkFault> {
         match self.broken {
             true => Ok(true),
             false => self.channel.flush(),
@@ -79,7 +79,7 @@ impl<S: Serialize> Session<S> {
     }
 
     /// Writes what waits as far as that goes; the next message, if it has come.
-    pub fn hear<H: DeserializeOwned>(&mut self) -> Result<Option<H>, Fault> {
+    pub fn hear<H: DeserializeOwned>(&mut self) -> Result<Option<H>, LinkFault> {
         if self.broken {
             return Ok(None);
         }
@@ -101,7 +101,7 @@ impl<S: Serialize> Session<S> {
     }
 
     /// Goes on with another connection, whose other end has heard so many messages: says the others again.
-    pub fn resume(&mut self, channel: Channel, theirs: u64) -> Result<(), Fault> {
+    pub fn resume(&mut self, channel: Channel, theirs: u64) -> Result<(), LinkFault> {
         self.forget(theirs)?;
         (self.channel, self.broken) = (channel, false);
         self.kept.iter().try_for_each(|message| self.channel.post(&(self.heard, message)))?;
@@ -109,7 +109,7 @@ impl<S: Serialize> Session<S> {
     }
 
     /// The other end has heard so many messages.
-    fn forget(&mut self, theirs: u64) -> Result<(), Fault> {
+    fn forget(&mut self, theirs: u64) -> Result<(), LinkFault> {
         if !self.may_have_heard(theirs) {
             let (what, expected) = ("count of messages", "what was said and not confirmed before");
             return Err(LinkError::BadField { what, found: theirs, expected }.into());
@@ -128,7 +128,7 @@ mod tests {
     use polyduct_os::poll::{poll, PollItem};
 
     /// The next message, once it has come.
-    fn next<S: Serialize, H: DeserializeOwned>(session: &mut Session<S>) -> Result<H, Fault> {
+    fn next<S: Serialize, H: DeserializeOwned>(session: &mut Session<S>) -> Result<H, LinkFault> {
         loop {
             if let Some(message) = session.hear()? {
                 return Ok(message);
@@ -168,6 +168,6 @@ mod tests {
     fn who_claims_to_have_heard_what_was_not_said_is_refused() {
         let mut session = Session::<u32>::new(pair(true).0);
         session.post(1).unwrap();
-        assert!(matches!(session.resume(pair(true).0, 2), Err(Fault::Peer(LinkError::BadField { .. }))));
+        assert!(matches!(session.resume(pair(true).0, 2), Err(LinkFault::Peer(LinkError::BadField { .. }))));
     }
 }

@@ -5,7 +5,7 @@
 //! was sent that had an answer due, be it data or that question, and nothing at all came since. Of a
 //! connection on which nothing is sent, the kernel's own probes say as soon that it is cut.
 
-use polyduct_message::link::net::Fault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_os::{socket::tcp::Acks, Errno, OsError};
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// For how many seconds a connection that ended so had been silent for as long as was `borne`; 0: it did not
 /// end by silence.
-pub fn seconds(fault: &Fault, borne: Duration) -> u8 {
+pub fn seconds(fault: &LinkFault, borne: Duration) -> u8 {
     // What the kernel says instead where it knows more.
     let silent = [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::HOSTDOWN];
     match fault {
-        Fault::System(error) if error.errno().is_some_and(|e| silent.contains(&e)) => silent_for(borne),
+        LinkFault::System(error) if error.errno().is_some_and(|e| silent.contains(&e)) => silent_for(borne),
         _ => 0,
     }
 }

@@ -10,8 +10,9 @@ use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
 /// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
-/// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced
-/// by those that were given up; 11: units of one host meet for that at sockets of their own). Part of what both sides prove, so that two versions never meet.
+/// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced by
+/// those that were given up; 11: units of one host meet for that at sockets of their own). Part of what both
+/// sides prove, so that two versions never meet.
 pub const VERSION: u64 = 11;
 
 /// The first message on a connection.

@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct Guests {
     places: [Option<Guest>; MAX_PROGRAMS as usize],
     by_conn: HashMap<ConnId, (u32, u32)>,
-    /// The place that is given out first: one that a killed program has left still pins what it held, which its
-    /// successor would not be offered there.
+    /// The place that is given out first: one that a killed program has left still pins what it held, which
+    /// its successor would not be offered there.
     next: u32,
 }
 

@@ -4,7 +4,7 @@ use super::at::{step_with, At};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Writer};
-use polyduct_port::{Came, PortError};
+use polyduct_port::{PortError, Reached};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn reads_two_steps_and_the_disagreement(mut r: Reader) {
     assert!(
         matches!(
             error,
-            PipeError::Port(PortError::UnevenSteps { closed_after: 2, came: Came::ToStep(2), .. })
+            PipeError::Port(PortError::UnevenSteps { closed_after: 2, came: Reached::ToStep(2), .. })
         ),
         "{error}"
     );

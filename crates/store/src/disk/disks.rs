@@ -16,8 +16,8 @@ mod shadow;
 mod shares;
 
 use super::home::{self, Home};
-use super::logs::{self, Log, Record};
 use super::turn::Share;
+use super::unit_logs::{self, Log, Record};
 use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::aligned::zeros;
@@ -274,7 +274,7 @@ impl Disks {
             // They would be written and synced one after the other.
             return None;
         }
-        let (done, took) = logs::write_all(ring, records, self.slow);
+        let (done, took) = unit_logs::write_all(ring, records, self.slow);
         done.into_iter().for_each(|(number, answer)| answers[number] = answer);
         if ring.is_broken() {
             self.ring = LogRing::Refused;

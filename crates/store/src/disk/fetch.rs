@@ -8,7 +8,7 @@
 use super::disks::{read_up_to, Disks};
 use super::requests::Files;
 use crate::volume::epochs::Epochs;
-use crate::volume::sums::{stride, Home, ObjectId, Sum, SUM};
+use crate::volume::sums::{stride, BlockPlace, ObjectId, Sum, SUM};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::aligned::Aligned;
@@ -130,7 +130,7 @@ impl OfUnit {
         }
         for &(word, chunk, _) in &self.wanted {
             let sum = self.entry(word, each, 0);
-            let home = Home { of: object, chunk, block: word };
+            let home = BlockPlace { of: object, chunk, block: word };
             let right = self.block(word).is_some_and(|block| sum.is_of(home, block));
             self.right.push(right);
         }

@@ -40,7 +40,7 @@ const IF_LOST: &str = "If that was lost: each directory of its units has a copy,
 const HEAD: &str = "# A polyduct store. `polyduct store status` shows it.\n";
 
 /// Manifests by what tells those of a store apart, and how many are the same.
-type Told = BTreeMap<(u64, Vec<Vec<PathBuf>>), (u32, Manifest)>;
+type KnownManifests = BTreeMap<(u64, Vec<Vec<PathBuf>>), (u32, Manifest)>;
 
 /// What a store is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Manifest {
     pub(super) fn newest(store: &Path, known: impl IntoIterator<Item = Manifest>) -> Option<Manifest> {
         let mut left: Vec<Manifest> = known.into_iter().collect();
         let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
-        let mut told = Told::new();
+        let mut told = KnownManifests::new();
         while let Some(manifest) = left.pop() {
             let dirs = (0..manifest.geometry.units()).flat_map(|unit| manifest.dirs(store, unit));
             let new = dirs.filter(|dir| seen.insert(dir.clone()));

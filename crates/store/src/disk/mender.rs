@@ -3,7 +3,7 @@
 use super::fetch::Blocks;
 use super::io::RowIo;
 use super::owned::Owned;
-use super::{log, Store, StoreError};
+use super::{events, Store, StoreError};
 use crate::volume::parity::Block;
 use crate::volume::rows::BytesMut;
 use crate::volume::{VolumeError, BLOCK};
@@ -48,7 +48,7 @@ impl<'a> Repairer<'a> {
         owned.read(self.object, block).map_err(|error| {
             if let VolumeError::Damaged { .. } = error {
                 let name = owned.name_of(self.object).unwrap_or("a dataset that has no name any more");
-                log::note_once(&self.store.dir, &format!("{name:?} is beyond repair: {error}"));
+                events::note_once(&self.store.dir, &format!("{name:?} is beyond repair: {error}"));
             }
             owned.error(error)
         })

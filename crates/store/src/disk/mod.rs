@@ -3,10 +3,10 @@
 //! | module | idea |
 //! |---|---|
 //! | [`manifest`] | what a store is made of, as text |
-//! | [`disks`], `logs` | the units as directories: the driver of [`volume`](crate::volume); their logs |
+//! | [`disks`], `unit_logs` | the units as directories: the driver of [`volume`](crate::volume); their logs |
 //! | `home` | what the protocol keeps in the store's own directory |
 //! | [`meta`] | what is known of a dataset; where its steps lie |
-//! | [`log`] | what happened, as text |
+//! | [`events`] | what happened, as text |
 //! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
 //! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
@@ -20,11 +20,10 @@ mod boxes;
 mod create;
 pub mod disks;
 mod error;
+pub mod events;
 mod fetch;
 mod home;
 mod io;
-pub mod log;
-mod logs;
 pub mod manifest;
 mod mender;
 pub mod meta;
@@ -37,6 +36,7 @@ mod staging;
 pub mod store;
 mod team;
 mod turn;
+mod unit_logs;
 pub mod writer;
 
 pub use access::StoredArray;

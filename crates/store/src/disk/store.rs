@@ -1,8 +1,8 @@
 //! A store on disks: opened, looked at, changed.
 
 use super::disks::{self, Disks};
+use super::events;
 use super::home::{self, Home};
-use super::log;
 use super::manifest::{self, Manifest};
 use super::meta::{check_name, Meta};
 use super::owned::Owned;
@@ -75,7 +75,7 @@ impl Store {
             let elsewhere = manifest::is_lost(&e).then(|| manifest_elsewhere(dir)).flatten();
             let manifest = elsewhere.ok_or(e)?;
             if manifest.write(dir).is_ok() {
-                log::note(dir, "the manifest was damaged or gone, and is written anew from a unit's copy");
+                events::note(dir, "the manifest was damaged or gone, and is written anew from a unit's copy");
             }
             Ok::<_, StoreError>(manifest)
         })?;
@@ -273,7 +273,7 @@ impl Store {
             self.note(&format!("unit {unit}: {what}"));
         }
         for (unit, why) in volume.lost().filter(|&(unit, _)| !volume.is_joining(unit)) {
-            log::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
+            events::note_once(&self.dir, &format!("unit {unit} is not used: {why}"));
         }
         Ok(Owned::new(self, volume, turn))
     }
@@ -292,7 +292,7 @@ impl Store {
 
     /// Writes an event down.
     pub fn note(&self, what: &str) {
-        log::note(&self.dir, what);
+        events::note(&self.dir, what);
     }
 
     /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each

@@ -1,7 +1,7 @@
 //! How a unit of a writing program holds on to the file and to the other units.
 
+use super::coordinator::Coordinator;
 use super::form::Form;
-use super::host::Host;
 use super::member::{Member, Welcome};
 use super::target::{Draft, Target};
 use super::wire::{Spec, ToHost};
@@ -78,7 +78,7 @@ pub fn meet(
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
             let draft = Draft::new(target)?;
             let own = (theirs, scattered);
-            let host = Host::new(
+            let host = Coordinator::new(
                 listener,
                 draft,
                 form.clone(),

@@ -1,6 +1,6 @@
 //! A unit's connection to unit 0.
 
-use super::wire::{unreadable, Fault, FromHost, ToHost, PROTOCOL};
+use super::wire::{unreadable, FileFault, FromHost, ToHost, PROTOCOL};
 use super::{wire, Options};
 use crate::FileError;
 use polyduct_message::handshake::Bad;
@@ -208,8 +208,8 @@ impl Member {
         let process = self.conn.process();
         let exited = process.is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
         let fault = match exited {
-            true => Fault::Lost { unit: 0, pid: self.host_pid() },
-            false => Fault::Aborted { unit: 0, reason: "it closed its connection".into() },
+            true => FileFault::Lost { unit: 0, pid: self.host_pid() },
+            false => FileFault::Aborted { unit: 0, reason: "it closed its connection".into() },
         };
         fault.error(&self.path, &self.program)
     }

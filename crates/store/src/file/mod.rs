@@ -12,7 +12,7 @@
 //! | `group` | what a Zarr array is written into: how its neighbours are written down, and metadata of all of them |
 //! | `slabs`, `chunks` | the chunks of a Zarr array, written and read |
 //! | `boxes`, `drafts` | chunks of any shape, and compressed ones: where a byte belongs, and how a chunk becomes a file |
-//! | `wire`, `host`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
+//! | `wire`, `coordinator`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
@@ -20,10 +20,10 @@
 mod beside;
 mod boxes;
 mod chunks;
+mod coordinator;
 mod drafts;
 mod form;
 mod group;
-mod host;
 mod io;
 mod link;
 mod member;

@@ -6,7 +6,7 @@
 use crate::FileError;
 use polyduct_message::handshake::Bad;
 use polyduct_os::{Errno, OsError};
-use polyduct_port::{Came, PortError, PortName};
+use polyduct_port::{PortError, PortName, Reached};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -64,14 +64,14 @@ pub enum FromHost {
     /// `temporary` is its name for the time being, where it has to have one.
     Welcome { shared: bool, temporary: Option<String> },
     /// The file will not be.
-    Failed(Fault),
+    Failed(FileFault),
     /// The file is complete under its name.
     Committed,
 }
 
 /// Why a file will not be, in a form that crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fault {
+pub enum FileFault {
     Lost { unit: u32, pid: u32 },
     Aborted { unit: u32, reason: String },
     Uneven { unit: u32, steps: u64, other: u32, other_steps: u64 },
@@ -84,47 +84,49 @@ pub enum Fault {
     System { op: String, errno: i32 },
 }
 
-impl Fault {
+impl FileFault {
     /// The error that a unit of `program` gives its caller.
     pub fn error(self, path: &str, program: &str) -> FileError {
         let path = path.to_owned();
         match self {
-            Fault::Busy => FileError::busy(&path, program),
-            Fault::Lost { unit, pid } => FileError::Port(PortError::PeerLost {
+            FileFault::Busy => FileError::busy(&path, program),
+            FileFault::Lost { unit, pid } => FileError::Port(PortError::PeerLost {
                 port: PortName::File(path),
                 peer: unit.into(),
                 pid,
                 silence: None,
             }),
-            Fault::Aborted { unit, reason } => FileError::Port(PortError::PeerAborted {
+            FileFault::Aborted { unit, reason } => FileError::Port(PortError::PeerAborted {
                 port: PortName::File(path),
                 peer: unit.into(),
                 reason,
             }),
-            Fault::Uneven { unit, steps, other, other_steps } => FileError::Port(PortError::UnevenSteps {
-                port: PortName::File(path),
-                peer: unit.into(),
-                closed_after: steps,
-                came: Came::Closed { unit: other, after: other_steps },
-            }),
-            Fault::Disagree { unit, what, expected, found } => FileError::Port(PortError::Disagree {
+            FileFault::Uneven { unit, steps, other, other_steps } => {
+                FileError::Port(PortError::UnevenSteps {
+                    port: PortName::File(path),
+                    peer: unit.into(),
+                    closed_after: steps,
+                    came: Reached::Closed { unit: other, after: other_steps },
+                })
+            }
+            FileFault::Disagree { unit, what, expected, found } => FileError::Port(PortError::Disagree {
                 port: PortName::File(path),
                 unit,
                 what: what.into(),
                 expected: expected.into(),
                 found: found.into(),
             }),
-            Fault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
-            Fault::Missing { missing, waited_ms } => {
+            FileFault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
+            FileFault::Missing { missing, waited_ms } => {
                 FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
             }
-            Fault::BadPeer { unit, what } => FileError::Port(PortError::BadPeer {
+            FileFault::BadPeer { unit, what } => FileError::Port(PortError::BadPeer {
                 port: PortName::File(path),
                 peer: Some(unit.into()),
                 what,
             }),
-            Fault::NoSpace { needed, available } => FileError::NoSpace { path, needed, available },
-            Fault::System { op, errno } => {
+            FileFault::NoSpace { needed, available } => FileError::NoSpace { path, needed, available },
+            FileFault::System { op, errno } => {
                 // What is no number of an error came from no system.
                 let known = (1..4096).contains(&errno);
                 let errno = if known { Errno::from_raw_os_error(errno) } else { Errno::IO };
@@ -134,22 +136,22 @@ impl Fault {
     }
 
     /// What goes to the other units of a failure of unit 0's.
-    pub fn of(error: &FileError) -> Fault {
+    pub fn of(error: &FileError) -> FileFault {
         match error {
             FileError::NoSpace { needed, available, .. } => {
-                Fault::NoSpace { needed: *needed, available: *available }
+                FileFault::NoSpace { needed: *needed, available: *available }
             }
             FileError::System { op, errno, .. } => {
-                Fault::System { op: op.clone(), errno: errno.raw_os_error() }
+                FileFault::System { op: op.clone(), errno: errno.raw_os_error() }
             }
-            FileError::Os { source, .. } => Fault::System {
+            FileError::Os { source, .. } => FileFault::System {
                 op: match source {
                     OsError::System { op, what, .. } => format!("{op} {what}"),
                     other => other.to_string(),
                 },
                 errno: source.errno().unwrap_or(Errno::IO).raw_os_error(),
             },
-            other => Fault::Aborted { unit: 0, reason: other.to_string() },
+            other => FileFault::Aborted { unit: 0, reason: other.to_string() },
         }
     }
 }
@@ -217,19 +219,19 @@ mod tests {
         );
         assert_eq!(bytes(&FromHost::Committed), [2]);
         for (fault, body) in [
-            (Fault::Lost { unit: 1, pid: 7 }, &[0, 1, 7][..]),
-            (Fault::Aborted { unit: 1, reason: "x".into() }, b"\x01\x01\x01x"),
-            (Fault::Uneven { unit: 1, steps: 2, other: 3, other_steps: 4 }, &[2, 1, 2, 3, 4]),
+            (FileFault::Lost { unit: 1, pid: 7 }, &[0, 1, 7][..]),
+            (FileFault::Aborted { unit: 1, reason: "x".into() }, b"\x01\x01\x01x"),
+            (FileFault::Uneven { unit: 1, steps: 2, other: 3, other_steps: 4 }, &[2, 1, 2, 3, 4]),
             (
-                Fault::Disagree { unit: 1, what: "a".into(), expected: "b".into(), found: "c".into() },
+                FileFault::Disagree { unit: 1, what: "a".into(), expected: "b".into(), found: "c".into() },
                 b"\x03\x01\x01a\x01b\x01c",
             ),
-            (Fault::Duplicate { unit: 1, pid: 7 }, &[4, 1, 7]),
-            (Fault::Busy, &[5]),
-            (Fault::Missing { missing: "1".into(), waited_ms: 9 }, b"\x06\x011\x09"),
-            (Fault::BadPeer { unit: 1, what: "w".into() }, b"\x07\x01\x01w"),
-            (Fault::NoSpace { needed: 5, available: 4 }, &[8, 5, 4]),
-            (Fault::System { op: "o".into(), errno: 5 }, b"\x09\x01o\x0a"),
+            (FileFault::Duplicate { unit: 1, pid: 7 }, &[4, 1, 7]),
+            (FileFault::Busy, &[5]),
+            (FileFault::Missing { missing: "1".into(), waited_ms: 9 }, b"\x06\x011\x09"),
+            (FileFault::BadPeer { unit: 1, what: "w".into() }, b"\x07\x01\x01w"),
+            (FileFault::NoSpace { needed: 5, available: 4 }, &[8, 5, 4]),
+            (FileFault::System { op: "o".into(), errno: 5 }, b"\x09\x01o\x0a"),
         ] {
             assert_eq!(bytes(&FromHost::Failed(fault)), [&[1], body].concat());
         }
@@ -240,7 +242,7 @@ mod tests {
         for (errno, expected) in
             [(28, Errno::NOSPC), (0, Errno::IO), (-5, Errno::IO), (4096, Errno::IO), (i32::MIN, Errno::IO)]
         {
-            let error = Fault::System { op: "write".into(), errno }.error("x", "p");
+            let error = FileFault::System { op: "write".into(), errno }.error("x", "p");
             assert_eq!(error, FileError::sys("x", "write", expected), "{errno}");
         }
     }

@@ -9,7 +9,7 @@ use super::planted::Bug;
 use super::rebuild::Team;
 use super::roll::Written;
 use super::sealed::{checksum, seal, sealed, HEAD};
-use super::state::{Addition, Catalog, News, Told, ADDITION, CATALOG};
+use super::state::{Addition, Catalog, NameChanges, NameTable, ADDITION, CATALOG};
 use super::units::{File, Request, Units};
 use super::{Volume, BLOCK};
 use serde::de::DeserializeOwned;
@@ -32,11 +32,11 @@ fn last_of(history: &BTreeSet<(u32, u32)>) -> u32 {
 
 /// What units say alike: the bytes of a catalog, and of what was added to it, from where they do not differ
 /// from unit to unit; and what that comes to.
-struct Story<'a> {
+struct Shared<'a> {
     parts: Vec<&'a [u8]>,
     /// So many of the parts belong to it.
     valid: usize,
-    told: Told,
+    table: NameTable,
 }
 
 /// A unit's catalog as it lies there: its parts, each with where it ends.
@@ -59,11 +59,11 @@ impl<U: Units> Volume<U> {
         let (mut damaged, mut history) = (Vec::new(), BTreeSet::new());
         let mut best = vec![None; self.geometry.units() as usize];
         let slots = [self.read_all(File::Catalog(0), READ)?, self.read_all(File::Catalog(1), READ)?];
-        let mut stories = Vec::new();
+        let mut shared = Vec::new();
         for (slot, all) in (0..).zip(&slots) {
             for (unit, bytes) in (0..).zip(all) {
                 let bytes = bytes.as_deref().unwrap_or_default();
-                let Some((story, written)) = self.catalog_of(unit, bytes, &mut stories) else {
+                let Some((one, written)) = self.catalog_of(unit, bytes, &mut shared) else {
                     if !bytes.is_empty() {
                         damaged.push(unit);
                         self.unreadable
@@ -77,13 +77,13 @@ impl<U: Units> Volume<U> {
                     let of = &mut self.roll[unit];
                     (best[unit as usize], of.catalog, of.written) = (Some(age), next, Some(written));
                 }
-                if newest.is_none_or(|newest| stories[newest].told.tx < written.tx) {
-                    newest = Some(story);
+                if newest.is_none_or(|newest| shared[newest].table.tx < written.tx) {
+                    newest = Some(one);
                 }
             }
         }
-        stories.iter().for_each(|story| history.extend(&story.told.history));
-        let newest = newest.map(|newest| stories.swap_remove(newest).told);
+        shared.iter().for_each(|one| history.extend(&one.table.history));
+        let newest = newest.map(|newest| shared.swap_remove(newest).table);
         damaged.into_iter().for_each(|unit| self.roll[unit].written = None);
         // An older one may lack names that the logs no longer tell.
         let Some(newest) = newest.filter(|newest| newest.tx >= self.tx) else {
@@ -108,28 +108,28 @@ impl<U: Units> Volume<U> {
         line.into_iter().chain(older).for_each(|(generation, mark)| self.remembers_mark(generation, mark));
     }
 
-    /// A unit's catalog with what was added to it, among the stories of others: what units say alike is
+    /// A unit's catalog with what was added to it, among what others say: what units say alike is
     /// understood once, however many say it.
     fn catalog_of<'a>(
         &self,
         unit: u32,
         bytes: &'a [u8],
-        stories: &mut Vec<Story<'a>>,
+        shared: &mut Vec<Shared<'a>>,
     ) -> Option<(usize, Written)> {
         let Found { sum, len, parts: found } = self.find_catalog(unit, bytes)?;
-        let is_same = |story: &Story<'_>| story.parts.iter().eq(found.iter().map(|(part, _)| part));
-        let at = match stories.iter().position(is_same) {
+        let is_same = |one: &Shared<'_>| one.parts.iter().eq(found.iter().map(|(part, _)| part));
+        let at = match shared.iter().position(is_same) {
             Some(at) => at,
             None => {
                 let parts: Vec<&[u8]> = found.iter().map(|&(part, _)| part).collect();
-                let (told, valid) = self.tell_story(&parts)?;
-                stories.push(Story { parts, valid, told });
-                stories.len() - 1
+                let (table, valid) = self.read_parts(&parts)?;
+                shared.push(Shared { parts, valid, table });
+                shared.len() - 1
             }
         };
-        let Story { valid, told, .. } = &stories[at];
-        let (end, generation) = (found[valid - 1].1 as u64, last_of(&told.history));
-        Some((at, Written { sum, len: len as u64, end, tx: told.tx, generation }))
+        let Shared { valid, table, .. } = &shared[at];
+        let (end, generation) = (found[valid - 1].1 as u64, last_of(&table.history));
+        Some((at, Written { sum, len: len as u64, end, tx: table.tx, generation }))
     }
 
     /// The parts of a unit's catalog that are whole, and its own.
@@ -155,19 +155,19 @@ impl<U: Units> Volume<U> {
     }
 
     /// What parts come to, and how many of them belong together.
-    fn tell_story(&self, parts: &[&[u8]]) -> Option<(Told, usize)> {
+    fn read_parts(&self, parts: &[&[u8]]) -> Option<(NameTable, usize)> {
         let (first, more) = parts.split_first()?;
-        let mut told = read::<Told>(first).filter(|told| told.is_possible(self.geometry))?;
+        let mut table = read::<NameTable>(first).filter(|table| table.is_possible(self.geometry))?;
         let mut valid = 1;
         for part in more {
-            let Some(news) = read::<News>(part) else { break };
-            if news.before != told.tx || !news.is_possible(self.geometry) {
+            let Some(changed) = read::<NameChanges>(part) else { break };
+            if changed.before != table.tx || !changed.is_possible(self.geometry) {
                 break;
             }
-            news.apply(&mut told);
+            changed.apply(&mut table);
             valid += 1;
         }
-        Some((told, valid))
+        Some((table, valid))
     }
 
     /// Writes down the names on all who take part, durably: what is decided is in places then where the logs
@@ -221,14 +221,14 @@ impl<U: Units> Volume<U> {
             let changes = self.renamed.iter().map(now).collect();
             let (volume, before) = (self.id, there.tx);
             let history = self.history.range((there.generation.saturating_add(1), 0)..).copied().collect();
-            let news = News { before, tx, next_object, changes, history };
-            let bytes = seal(ADDITION, &Addition { volume, unit, catalog: there.sum, news });
+            let changed = NameChanges { before, tx, next_object, changes, history };
+            let bytes = seal(ADDITION, &Addition { volume, unit, catalog: there.sum, changed });
             if there.end + bytes.len() as u64 <= 2 * there.len {
                 return Next::More(bytes);
             }
         }
         let (names, history) = (self.names.clone(), self.history.clone());
-        let told = Told { tx, next_object, names, history };
-        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, told }))
+        let table = NameTable { tx, next_object, names, history };
+        Next::Whole(seal(CATALOG, &Catalog { volume: self.id, unit, table }))
     }
 }

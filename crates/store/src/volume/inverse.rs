@@ -48,7 +48,8 @@ impl Inverse {
     }
 
     /// Computes lost data from the others, all of one length, a multiple of 64 bytes: `data` has zeros for
-    /// what is lost, `parity` gives those that are there. `made` takes each lost one, by its place among them.
+    /// what is lost, `parity` gives those that are there. `made` takes each lost one, by its place among
+    /// them.
     pub fn solve<'a>(
         &self,
         geometry: Geometry,

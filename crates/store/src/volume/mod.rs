@@ -237,8 +237,8 @@ impl<U: Units> Volume<U> {
         self.new_object_among(&|_| false)
     }
 
-    /// [`new_object`](Volume::new_object) where others may be at work on objects that have no name: those that
-    /// are `in_use` keep their numbers.
+    /// [`new_object`](Volume::new_object) where others may be at work on objects that have no name: those
+    /// that are `in_use` keep their numbers.
     ///
     /// # Errors
     /// As [`new_object`](Volume::new_object).

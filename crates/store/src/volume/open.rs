@@ -408,9 +408,9 @@ impl<U: Units> Volume<U> {
         }
     }
 
-    /// Removes the objects that no name stands for. They are looked for on one unit, another in each epoch, and
-    /// where there are any there, on all: so an opening takes little longer the more objects there are, and
-    /// what lies on a few units only is found by one of the next.
+    /// Removes the objects that no name stands for. They are looked for on one unit, another in each epoch,
+    /// and where there are any there, on all: so an opening takes little longer the more objects there are,
+    /// and what lies on a few units only is found by one of the next.
     fn forget_unnamed(&mut self, in_use: &dyn Fn(u64) -> bool) -> Result<(), VolumeError> {
         let named: BTreeSet<u64> = self.names.values().map(|entry| entry.object).collect();
         let read: Vec<u32> = self.roll.read().collect();

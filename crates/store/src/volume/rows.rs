@@ -12,7 +12,7 @@ use super::epochs::Epochs;
 use super::geometry::{Geometry, BLOCK};
 use super::inverse::Inverse;
 use super::planted::Bug;
-use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
+use super::sums::{stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
@@ -84,11 +84,11 @@ impl Rows {
         self.geometry.chunk_blocks() as usize * stride(self.geometry)
     }
 
-    fn home(&self, row: u64, chunk: usize, at: usize) -> Home {
+    fn home(&self, row: u64, chunk: usize, at: usize) -> BlockPlace {
         // Whoever writes beyond what files can hold is told by the system; here the number only has to be the
         // same each time.
         let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
-        Home { of: self.of, chunk: chunk as u32, block }.summed(self.planted)
+        BlockPlace { of: self.of, chunk: chunk as u32, block }.summed(self.planted)
     }
 
     /// Encodes a row: `data` are its bytes, and zeros where there are fewer than a row has. `parts` are the
@@ -406,7 +406,7 @@ mod tests {
                 word.extend(parity);
                 for (c, block) in word.iter().enumerate() {
                     assert!(parts[c].0[at * BLOCK..(at + 1) * BLOCK] == block[..], "{k}+{m} {c} {at}");
-                    let home = Home { of: of(5), chunk: c as u32, block: 7 * chunk + at as u64 };
+                    let home = BlockPlace { of: of(5), chunk: c as u32, block: 7 * chunk + at as u64 };
                     let sum = Sum::of(home, 3.into(), block).to_bytes();
                     assert_eq!(parts[c].1[at * stride(g)..][..SUM], sum);
                     let copies = parts[k as usize..].iter().filter(|_| c < k as usize);

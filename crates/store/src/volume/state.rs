@@ -267,12 +267,12 @@ pub struct Catalog {
     /// Whose it is.
     pub unit: u32,
     /// What all have alike.
-    pub told: Told,
+    pub table: NameTable,
 }
 
 /// All names, as of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct NameTable {
     /// The last transaction that is in it.
     pub tx: u64,
     /// The next new object.
@@ -284,7 +284,7 @@ pub struct Told {
     pub history: BTreeSet<(u32, u32)>,
 }
 
-impl Told {
+impl NameTable {
     /// Whether such a one can have been written.
     pub fn is_possible(&self, geometry: Geometry) -> bool {
         self.tx < MOST
@@ -304,12 +304,12 @@ pub struct Addition {
     /// The checksum of the catalog: others than that mean nothing.
     pub catalog: u32,
     /// What all have alike.
-    pub news: News,
+    pub changed: NameChanges,
 }
 
 /// What became of names since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct News {
+pub struct NameChanges {
     /// The last transaction that is in what stands before it.
     pub before: u64,
     /// The last that is in it.
@@ -322,7 +322,7 @@ pub struct News {
     pub history: Vec<(u32, u32)>,
 }
 
-impl News {
+impl NameChanges {
     /// Whether such a one can have been written.
     pub fn is_possible(&self, geometry: Geometry) -> bool {
         let entries = self.changes.iter().filter_map(|(_, entry)| entry.as_ref());
@@ -334,13 +334,13 @@ impl News {
     }
 
     /// Puts it into a catalog.
-    pub fn apply(self, told: &mut Told) {
-        (told.tx, told.next_object) = (self.tx, self.next_object);
-        told.history.extend(self.history);
+    pub fn apply(self, table: &mut NameTable) {
+        (table.tx, table.next_object) = (self.tx, self.next_object);
+        table.history.extend(self.history);
         for (name, entry) in self.changes {
             match entry {
-                Some(entry) => drop(told.names.insert(name, entry)),
-                None => drop(told.names.remove(&name)),
+                Some(entry) => drop(table.names.insert(name, entry)),
+                None => drop(table.names.remove(&name)),
             }
         }
     }
@@ -402,10 +402,10 @@ mod tests {
         }
         let long = |blocks| Entry { blocks, ..entry(0) }.is_possible(geometry);
         assert!(long(geometry.most_blocks()) && !long(geometry.most_blocks() + 1) && !long(u64::MAX));
-        let catalog = |next_object, object| Told {
+        let catalog = |next_object, object| NameTable {
             next_object,
             names: [("x".to_owned(), entry(object))].into(),
-            ..Told::default()
+            ..NameTable::default()
         };
         assert!(catalog(MAX_OBJECTS, 3).is_possible(geometry));
         assert!(!catalog(MAX_OBJECTS + 1, 3).is_possible(geometry));

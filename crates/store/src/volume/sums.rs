@@ -57,7 +57,7 @@ pub struct ObjectId {
 
 /// Where a block belongs.
 #[derive(Clone, Copy, Debug)]
-pub struct Home {
+pub struct BlockPlace {
     /// The object.
     pub of: ObjectId,
     /// The chunk in its row: with the block it names the unit.
@@ -66,11 +66,11 @@ pub struct Home {
     pub block: u64,
 }
 
-impl Home {
+impl BlockPlace {
     /// As checksums have it, which with [`Bug::PlaceNotSummed`] say nothing of it.
-    pub(super) fn summed(self, bug: Option<Bug>) -> Home {
+    pub(super) fn summed(self, bug: Option<Bug>) -> BlockPlace {
         match planted::has(bug, Bug::PlaceNotSummed) {
-            true => Home { of: ObjectId::default(), chunk: 0, block: 0 },
+            true => BlockPlace { of: ObjectId::default(), chunk: 0, block: 0 },
             false => self,
         }
     }
@@ -78,7 +78,7 @@ impl Home {
 
 impl Sum {
     /// Of a block's new content.
-    pub fn of(home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
+    pub fn of(home: BlockPlace, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
         let Stamp { generation, mark } = stamp;
         let mut place = [0; 44];
         place[..16].copy_from_slice(&home.of.store);
@@ -92,7 +92,7 @@ impl Sum {
 
     /// Whether this is the block that the entry was made for. A block that was never written is nobody's. All
     /// who read blocks ask here, be it with the [`Volume`](super::Volume) or without.
-    pub fn is_of(self, home: Home, block: &[u8; BLOCK]) -> bool {
+    pub fn is_of(self, home: BlockPlace, block: &[u8; BLOCK]) -> bool {
         self.generation != 0 && Sum::of(home, self.stamp(), block) == self
     }
 

@@ -8,7 +8,7 @@ use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
 use super::state::{Action, Patch, Relation};
-use super::sums::{stride, Home, ObjectId, Stamp, Sum, SUM};
+use super::sums::{stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
 use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeMap;
@@ -73,12 +73,12 @@ fn next_block(done: &mut impl Iterator<Item = Option<Done>>) -> Option<Block> {
 }
 
 impl<U: Units> Volume<U> {
-    pub(super) fn home(&self, object: u64, place: Place) -> Result<Home, VolumeError> {
+    pub(super) fn home(&self, object: u64, place: Place) -> Result<BlockPlace, VolumeError> {
         let block = self.geometry.unit_block(place.row, place.at);
         let limit = self.geometry.most_blocks();
         let what = "blocks of an object";
         let block = block.ok_or(VolumeError::Limit { what, found: place.row, limit })?;
-        Ok(Home { of: ObjectId { store: self.id, object }, chunk: place.chunk, block })
+        Ok(BlockPlace { of: ObjectId { store: self.id, object }, chunk: place.chunk, block })
     }
 
     /// A block of an object, checked. What is found damaged on the way is made good from the others.
@@ -212,7 +212,7 @@ impl<U: Units> Volume<U> {
             let after = self.generation.max(old[c as usize].generation.saturating_add(1));
             self.written = self.written.max(after);
             let stamp = Stamp { generation: after, ..self.stamp() };
-            entries[c as usize] = self.sum(Home { chunk: c, ..home }, stamp, block);
+            entries[c as usize] = self.sum(BlockPlace { chunk: c, ..home }, stamp, block);
         }
         let patch = |(c, bytes): (u32, Block)| {
             let lines = self.lines(c, &entries, &|other| other == place.chunk);
@@ -230,7 +230,7 @@ impl<U: Units> Volume<U> {
     /// unit is lost or something is not as it should be.
     fn change(
         &mut self,
-        home: Home,
+        home: BlockPlace,
         place: Place,
         bytes: &[u8; BLOCK],
     ) -> Result<Option<Changed>, VolumeError> {
@@ -253,7 +253,7 @@ impl<U: Units> Volume<U> {
                 return Ok(None);
             }
             let same = c == place.chunk || copy == old[place.chunk as usize] || self.has(Bug::CopiesIgnored);
-            if !same || !self.fits(own, Home { chunk: c, ..home }, &block) {
+            if !same || !self.fits(own, BlockPlace { chunk: c, ..home }, &block) {
                 return Ok(None);
             }
             old[c as usize] = own;
@@ -272,7 +272,7 @@ impl<U: Units> Volume<U> {
     fn change_word(
         &mut self,
         block: u64,
-        home: Home,
+        home: BlockPlace,
         place: Place,
         bytes: &[u8; BLOCK],
     ) -> Result<Changed, VolumeError> {
@@ -286,7 +286,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// Asks the unit of a chunk for what it has of a word's entries, and for its block of it.
-    fn reads(&self, home: Home, row: u64, chunk: u32) -> [Request; 2] {
+    fn reads(&self, home: BlockPlace, row: u64, chunk: u32) -> [Request; 2] {
         let g = self.geometry;
         let (unit, each) = (g.unit(row, chunk), stride(g));
         let (data, sums) = (File::Data(home.of.object), File::Sums(home.of.object));
@@ -303,12 +303,12 @@ impl<U: Units> Volume<U> {
         data
     }
 
-    fn sum(&self, home: Home, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
+    fn sum(&self, home: BlockPlace, stamp: Stamp, block: &[u8; BLOCK]) -> Sum {
         Sum::of(home.summed(self.planted), stamp, block)
     }
 
     /// Whether this is the block that the entry was made for, in an epoch of this store.
-    fn fits(&self, sum: Sum, home: Home, block: &[u8; BLOCK]) -> bool {
+    fn fits(&self, sum: Sum, home: BlockPlace, block: &[u8; BLOCK]) -> bool {
         let ignored = self.has(Bug::ChecksumIgnored) && sum.generation != 0;
         self.counts(sum) && (ignored || sum.is_of(home.summed(self.planted), block))
     }
@@ -339,8 +339,11 @@ impl<U: Units> Volume<U> {
     }
 
     /// The entries of a new word's blocks.
-    fn entries(&self, home: Home, word: &[Block]) -> Vec<Sum> {
-        (0..).zip(word).map(|(chunk, block)| self.sum(Home { chunk, ..home }, self.stamp(), block)).collect()
+    fn entries(&self, home: BlockPlace, word: &[Block]) -> Vec<Sum> {
+        (0..)
+            .zip(word)
+            .map(|(chunk, block)| self.sum(BlockPlace { chunk, ..home }, self.stamp(), block))
+            .collect()
     }
 
     /// What the unit of a chunk has of a word's entries, and where: its own, and with parity those of the
@@ -360,7 +363,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// Asks all units for what they have of a word; where it was written just now, for what is durable of it.
-    pub(super) fn find_word(&mut self, home: Home, row: u64, back: bool) -> Result<Found, VolumeError> {
+    pub(super) fn find_word(&mut self, home: BlockPlace, row: u64, back: bool) -> Result<Found, VolumeError> {
         let g = self.geometry;
         let as_it_is = |request| match request {
             Request::Read { unit, file, at, len } if back => Request::ReadBack { unit, file, at, len },
@@ -417,10 +420,14 @@ impl<U: Units> Volume<U> {
 
     /// A word from what was found of it, and which of its chunks were right. Or which are in doubt, where
     /// they are too many.
-    pub(super) fn check_word(&self, home: Home, found: &Found) -> Result<(Word, Vec<bool>), Vec<usize>> {
+    pub(super) fn check_word(
+        &self,
+        home: BlockPlace,
+        found: &Found,
+    ) -> Result<(Word, Vec<bool>), Vec<usize>> {
         let g = self.geometry;
         let data = g.data() as usize;
-        let of = |c: usize| Home { chunk: c as u32, ..home };
+        let of = |c: usize| BlockPlace { chunk: c as u32, ..home };
         let fits = |c, sum, block: &[u8; BLOCK]| self.fits(sum, of(c), block);
         let known = |sum| self.trusts_forks() || self.whose(sum) == Relation::Known;
         let decoded = match self.has(Bug::RottenParity) && found.blocks.iter().all(Option::is_some) {
@@ -436,11 +443,11 @@ impl<U: Units> Volume<U> {
     }
 
     /// What [`Bug::RottenParity`] makes of a word: parity and checksums of whatever the data are.
-    fn believe(&self, home: Home, found: &Found) -> Decoded {
+    fn believe(&self, home: BlockPlace, found: &Found) -> Decoded {
         let blocks =
             self.word(found.blocks.iter().flatten().take(self.geometry.data() as usize).cloned().collect());
         let fits = |c: usize, block| {
-            found.own[c].is_some_and(|sum| self.fits(sum, Home { chunk: c as u32, ..home }, block))
+            found.own[c].is_some_and(|sum| self.fits(sum, BlockPlace { chunk: c as u32, ..home }, block))
         };
         let good: Vec<bool> = blocks.iter().enumerate().map(|(c, block)| fits(c, block)).collect();
         let mut sums = self.entries(home, &blocks);
@@ -475,7 +482,7 @@ impl<U: Units> Volume<U> {
         found: &Found,
         good: &[bool],
         word: &Word,
-        home: Home,
+        home: BlockPlace,
         but: &[u32],
     ) -> Result<Rewritten, VolumeError> {
         let g = self.geometry;
@@ -520,7 +527,7 @@ impl<U: Units> Volume<U> {
 
     /// A part of what cannot be read cannot be written either: whole blocks of entries that nobody can read
     /// are zeros first.
-    fn clear_sums(&mut self, unit: u32, home: Home) -> Result<Vec<Request>, VolumeError> {
+    fn clear_sums(&mut self, unit: u32, home: BlockPlace) -> Result<Vec<Request>, VolumeError> {
         let (file, each, block) = (File::Sums(home.of.object), stride(self.geometry) as u64, BLOCK as u64);
         let blocks = home.block * each / block..((home.block + 1) * each).div_ceil(block);
         let read = |at: u64| Request::Read { unit, file, at: at * block, len: BLOCK };

@@ -81,7 +81,8 @@ fn what_is_replaced_or_given_up_in_a_store_that_stays_open_is_removed() {
     assert_eq!(store.datasets().unwrap().len(), 5);
 }
 
-/// What an opening costs with so many datasets in the store: of one that is read, and of one that is made, as `cp` does.
+/// What an opening costs with so many datasets in the store: of one that is read, and of one that is made, as
+/// `cp` does.
 #[test]
 fn a_fresh_opening_among_four_thousand_costs_little_more_than_among_forty() {
     let dataset = Dataset::new(&[10], ElemType::U8).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_port::{Came, PortError};
+use polyduct_port::{PortError, Reached};
 use polyduct_store::{FileError, FileWriter, Format, Options, Scope};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -66,7 +66,7 @@ fn uneven_closes() {
             FileError::Port(PortError::UnevenSteps {
                 peer,
                 closed_after,
-                came: Came::Closed { unit, after },
+                came: Reached::Closed { unit, after },
                 ..
             }) => {
                 let both = [(peer.unit, closed_after), (unit, after)];

@@ -2,7 +2,7 @@
 //! a handshake whose end nobody answers begins anew.
 
 use super::cookie::{answered, knock, nonce_of_first, Nonce};
-use super::{datagram, Fault};
+use super::{datagram, LinkFault};
 use crate::error::LinkError;
 use crate::link::hello::{Identity, Kind, HEADER};
 use crate::link::key;
@@ -59,7 +59,7 @@ impl Call {
         addr: SocketAddr,
         now: Duration,
         timeout: Duration,
-    ) -> Result<Call, Fault> {
+    ) -> Result<Call, LinkFault> {
         let stage = knocks(&terms, to)?;
         let (again, pause, confirms, anew) = (now, REPEAT, now, ANEW);
         Ok(Call { addr, terms, to, stage, begun: now, again, pause, confirms, anew, timeout, refused: None })
@@ -97,7 +97,7 @@ impl Call {
     ///
     /// # Errors
     /// Nothing came of it in time.
-    pub fn due(&mut self, now: Duration) -> Result<Option<&Message>, Fault> {
+    pub fn due(&mut self, now: Duration) -> Result<Option<&Message>, LinkFault> {
         if now >= self.begun.saturating_add(self.timeout) {
             let late = LinkError::Deadline { what: "an answer", limit_ms: self.timeout.as_millis() as u64 };
             return Err(self.refused.take().unwrap_or(late).into());
@@ -140,9 +140,9 @@ impl Call {
             // The cookie was too old, or the other side is another by now.
             (Stage::Asks(initiator), Kind::Cookie) => nonce_of_first(&initiator.message().bytes()[HEADER..]),
             (Stage::Asks(_), Kind::Answer) => None,
-            (_, Kind::Refusal) => {
+            (_, Kind::HandshakeRefusal) => {
                 let me = self.terms.header(Kind::First, self.to);
-                return Err(crate::link::hello::Refusal::decode(body)?.error(&me));
+                return Err(crate::link::hello::HandshakeRefusal::decode(body)?.error(&me));
             }
             _ => return Ok(None),
         };
@@ -176,7 +176,7 @@ impl Call {
     }
 }
 
-fn knocks(terms: &Terms, to: Address) -> Result<Stage, Fault> {
+fn knocks(terms: &Terms, to: Address) -> Result<Stage, LinkFault> {
     let mut nonce = Nonce::default();
     key::random(&mut nonce)?;
     Ok(Stage::Knocks(nonce, knock(terms, to, &nonce)))

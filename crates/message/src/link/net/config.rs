@@ -1,8 +1,8 @@
 //! What an endpoint on the network is told when it starts, and what it tells.
 
-use super::gate::Limits;
+use super::acceptor::Limits;
 use super::socket::Patience;
-use super::Fault;
+use super::LinkFault;
 use crate::engine;
 use crate::error::MessageError;
 use crate::link::key::JobKey;
@@ -162,13 +162,13 @@ pub enum NetEvent<B> {
         /// Which.
         unit: Address,
         /// Why.
-        fault: Fault,
+        fault: LinkFault,
     },
     /// A stranger was turned away. Only the first few between two polls are told.
     TurnedAway {
         /// From where it came.
         from: SocketAddr,
         /// Why.
-        fault: Fault,
+        fault: LinkFault,
     },
 }

@@ -2,7 +2,7 @@
 
 use super::inbox::Inbox;
 use super::socket::{connect, is_connected, write, Patience};
-use super::Fault;
+use super::LinkFault;
 use crate::error::LinkError;
 use crate::link::noise::{Established, Initiator, Terms};
 use crate::types::Address;
@@ -39,7 +39,7 @@ impl Dial {
         patience: Patience,
         now: Duration,
         timeout: Duration,
-    ) -> Result<Dial, Fault> {
+    ) -> Result<Dial, LinkFault> {
         let initiator = Initiator::new(terms, to)?;
         let stream = connect(addr, patience)?;
         let (stage, inbox) = (Stage::Connecting, Inbox::new());
@@ -60,7 +60,7 @@ impl Dial {
     ///
     /// # Errors
     /// Why this attempt is over: what the other side refused, its silence, or the system's.
-    pub fn serve(&mut self, now: Duration) -> Result<Option<Established>, Fault> {
+    pub fn serve(&mut self, now: Duration) -> Result<Option<Established>, LinkFault> {
         if self.stage == Stage::Connecting && is_connected(&self.stream, self.addr)? {
             self.say(self.initiator.message().bytes())?;
             self.stage = Stage::Asked;
@@ -88,7 +88,7 @@ impl Dial {
         self.stream
     }
 
-    fn say(&self, bytes: &[u8]) -> Result<(), Fault> {
+    fn say(&self, bytes: &[u8]) -> Result<(), LinkFault> {
         // The first bytes on a connection always fit into its buffer.
         match write(&self.stream, &[IoSlice::new(bytes)])? {
             Some(n) if n == bytes.len() => Ok(()),

@@ -24,7 +24,7 @@ use super::events::{Events, Interest};
 use super::hub::Hub;
 use super::peer::Peer;
 use super::serve::{Shared, State, WAKE};
-use super::Fault;
+use super::LinkFault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Session, Status};
 use crate::error::MessageError;
 use crate::types::{Address, ChannelId, Order, Priority, Token};
@@ -185,7 +185,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
 
     /// What somebody answered, without a proof, to an attempt to reach a unit by datagrams that is still
     /// under way.
-    pub fn refused(&self, unit: Address) -> Option<Fault> {
+    pub fn refused(&self, unit: Address) -> Option<LinkFault> {
         self.shared.lock().hub.refused(unit)
     }
 
@@ -214,7 +214,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             return Err(MessageError::Full { to });
         }
         let sent = peer.session.send(now, channel, message);
-        state.duty.sent(sent.is_ok());
+        state.serving.sent(sent.is_ok());
         if sent.is_err() {
             state.batch.no_room(now);
             if state.batch.look(now) {
@@ -283,7 +283,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<NetEvent<B>>, MessageError> {
         let start = clock::now();
         let deadline = timeout.and_then(|t| start.checked_add(t));
-        self.shared.lock().duty.wake();
+        self.shared.lock().serving.wake();
         let found = match timeout.is_none_or(|time| time >= SPIN) {
             true => bell::spin(start, self.spin.time(), || self.poll_event().transpose()).transpose()?,
             false => None,

@@ -7,17 +7,17 @@ mod mend;
 
 use away::Away;
 
+use super::acceptor::Acceptor;
 use super::call::Call;
 use super::config::{NetConfig, NetEvent, Transport};
 use super::datagram::{self, Datagrams};
 use super::dial::Dial;
 use super::events::{Events, Interest};
-use super::gate::Gate;
-use super::knock::Knock;
-use super::lives::Lives;
+use super::handshakes::Handshakes;
+use super::incarnations::Incarnations;
 use super::peer::{Give, Peer, Scratch, Way};
 use super::stream::Left;
-use super::{socket, Fault};
+use super::{socket, LinkFault};
 use crate::engine::{Broken, Event, PathId, Transmit};
 use crate::error::MessageError;
 use crate::link::hello::{Carrier, Identity};
@@ -56,8 +56,8 @@ pub(crate) struct Hub<B> {
     pub config: NetConfig,
     terms: Terms,
     events: Arc<Events>,
-    gate: Option<Gate>,
-    knock: Option<Knock>,
+    acceptor: Option<Acceptor>,
+    knock: Option<Handshakes>,
     datagrams: Option<Datagrams>,
     datagrams_wait: bool,
     /// Where units listen.
@@ -101,8 +101,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
             index: 0,
         };
         let terms = Terms { key: config.key.clone(), me, trusted: config.trusted, carrier };
-        let (mut gate, mut knock, mut datagrams) = (None, None, None);
-        let lives = Lives::new(config.replaces);
+        let (mut acceptor, mut knock, mut datagrams) = (None, None, None);
+        let incarnations = Incarnations::new(config.replaces);
         let addr = match config.transport {
             Transport::Tcp => {
                 let listener = match &config.bound {
@@ -110,16 +110,17 @@ impl<B: AsMut<[u8]>> Hub<B> {
                     None => socket::listen(config.listen)?,
                 };
                 let addr = socket::local_addr(&listener)?;
-                let door = Gate::new(listener, terms.clone(), config.patience, config.limits, lives)?;
+                let door =
+                    Acceptor::new(listener, terms.clone(), config.patience, config.limits, incarnations)?;
                 events.add(&door, GATE, Interest::Readable)?;
-                gate = Some(door);
+                acceptor = Some(door);
                 addr
             }
             Transport::Udp => {
                 let socket = Datagrams::bind(config.listen, config.offload)?;
                 events.add(socket.socket(), DATAGRAMS, Interest::Readable)?;
                 let addr = socket.local_addr()?;
-                knock = Some(Knock::new(terms.clone(), config.limits.deadline, lives)?);
+                knock = Some(Handshakes::new(terms.clone(), config.limits.deadline, incarnations)?);
                 datagrams = Some(socket);
                 addr
             }
@@ -128,7 +129,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             config,
             terms,
             events,
-            gate,
+            acceptor,
             knock,
             datagrams,
             datagrams_wait: false,
@@ -156,9 +157,9 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     /// What a unit answered to an attempt that may still come to something.
-    pub fn refused(&self, unit: Address) -> Option<Fault> {
+    pub fn refused(&self, unit: Address) -> Option<LinkFault> {
         match self.attempts.get(&unit)? {
-            Attempt::Call(call) => call.refused().cloned().map(Fault::from),
+            Attempt::Call(call) => call.refused().cloned().map(LinkFault::from),
             Attempt::Dial(_) => None,
         }
     }
@@ -167,7 +168,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     pub fn handle(&mut self, number: u64, now: Duration) -> Result<(), OsError> {
         let unit = number as u32;
         match number {
-            GATE => self.serve_gate(now)?,
+            GATE => self.serve_acceptor(now)?,
             DATAGRAMS => self.receive(now)?,
             _ if number & !u64::from(u32::MAX) == DIAL => self.go_on(unit, now),
             _ => self.read((number >> 32) as usize - 4, unit, now),
@@ -247,23 +248,23 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.gate.iter_mut().for_each(|gate| gate.bury(unit, incarnation));
+        self.acceptor.iter_mut().for_each(|acceptor| acceptor.bury(unit, incarnation));
         self.knock.iter_mut().for_each(|knock| knock.bury(unit, incarnation));
     }
 
     fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.gate.iter_mut().for_each(|gate| gate.hold(unit, incarnation));
+        self.acceptor.iter_mut().for_each(|acceptor| acceptor.hold(unit, incarnation));
         self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
     }
 
-    /// All have come: see [`Lives::complete`].
+    /// All have come: see [`Incarnations::complete`].
     pub fn complete(&mut self) {
-        self.gate.iter_mut().for_each(Gate::complete);
-        self.knock.iter_mut().for_each(Knock::complete);
+        self.acceptor.iter_mut().for_each(Acceptor::complete);
+        self.knock.iter_mut().for_each(Handshakes::complete);
     }
 
     fn free(&mut self, unit: Address) {
-        self.gate.iter_mut().for_each(|gate| gate.free(unit));
+        self.acceptor.iter_mut().for_each(|acceptor| acceptor.free(unit));
         self.knock.iter_mut().for_each(|knock| knock.free(unit));
     }
 
@@ -364,8 +365,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
     /// Does what is due. Returns when to come again at the latest.
     pub fn handle_time(&mut self, now: Duration) -> Result<Option<Duration>, OsError> {
         self.wakes(now);
-        if self.gate.as_ref().and_then(Gate::next_deadline).is_some_and(|t| now >= t) {
-            self.serve_gate(now)?;
+        if self.acceptor.as_ref().and_then(Acceptor::next_deadline).is_some_and(|t| now >= t) {
+            self.serve_acceptor(now)?;
         }
         let due = |attempt: &Attempt| match attempt {
             Attempt::Dial(dial) => dial.deadline(),
@@ -374,7 +375,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let over: Vec<_> =
             self.attempts.iter().filter(|(_, a)| now >= due(a)).map(|(unit, _)| *unit).collect();
         over.into_iter().for_each(|unit| self.go_on(unit, now));
-        let mut next = self.gate.as_ref().and_then(Gate::next_deadline);
+        let mut next = self.acceptor.as_ref().and_then(Acceptor::next_deadline);
         let mut sooner = |t: Option<Duration>| next = next.into_iter().chain(t).min();
         self.attempts.values().for_each(|attempt| sooner(Some(due(attempt))));
         sooner(self.mend_all(now));

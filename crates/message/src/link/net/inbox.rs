@@ -1,7 +1,7 @@
 //! One message of the handshake, as it comes in pieces over a stream: in a fixed buffer, and never a byte
 //! beyond it.
 
-use super::{socket, Fault};
+use super::{socket, LinkFault};
 use crate::error::LinkError;
 use crate::link::hello::{check_start, Header, HEADER, MESSAGE_LIMIT};
 use std::io::IoSliceMut;
@@ -19,7 +19,7 @@ impl Inbox {
     }
 
     /// The whole message, once it is there; what is wrong with it is known as early as its bytes show it.
-    pub fn read(&mut self, stream: &TcpStream) -> Result<Option<&[u8]>, Fault> {
+    pub fn read(&mut self, stream: &TcpStream) -> Result<Option<&[u8]>, LinkFault> {
         loop {
             let want = self.want()?;
             if want == 0 {

@@ -6,7 +6,7 @@ use super::pace::Pace;
 use super::record::{Piece, RecordWriter};
 use super::socket::set_unsent;
 use super::stream::{FrameSink, Left, StreamReader};
-use super::Fault;
+use super::LinkFault;
 use crate::engine::{Begun, Incoming, PathId, Session, Transmit};
 use crate::error::{LinkError, MessageError};
 use crate::link::seal::{Opener, Sealer};
@@ -52,7 +52,7 @@ pub(crate) struct Peer<B> {
     /// Its place at the door is free, as it has ended.
     pub freed: bool,
     /// Its last connection broke, so, and is to be made again.
-    pub broken: Option<Fault>,
+    pub broken: Option<LinkFault>,
     /// It is over; the user is told after what had come.
     pub gone: Option<MessageError>,
     /// It stands in the queue of those who may have something to tell.
@@ -77,7 +77,7 @@ impl<B: AsMut<[u8]>> Peer<B> {
         events: &Events,
         mut datagrams: Option<&mut Datagrams>,
         scratch: &mut Scratch,
-    ) -> Result<(), (usize, Fault)> {
+    ) -> Result<(), (usize, LinkFault)> {
         for (at, way) in self.ways.iter_mut().enumerate() {
             let (path, session) = (PathId(at as u8), &mut self.session);
             let sent = match (way, &mut datagrams) {
@@ -101,7 +101,7 @@ impl<B: AsMut<[u8]>> Peer<B> {
         now: Duration,
         give: &mut dyn FnMut(&Incoming) -> Option<B>,
         waste: &mut Vec<u8>,
-    ) -> Result<Left, Fault> {
+    ) -> Result<Left, LinkFault> {
         let Some(Some(Way::Conn(conn))) = self.ways.get_mut(at) else { return Ok(Left::Nothing) };
         let path = PathId(at as u8);
         let mut sink = Sink { session: &mut self.session, path, now, give, waste };
@@ -136,7 +136,7 @@ fn pump_conn<B: AsMut<[u8]>>(
     now: Duration,
     events: &Events,
     transmit: &mut Transmit,
-) -> Result<(), Fault> {
+) -> Result<(), LinkFault> {
     let all = loop {
         let mut more = true;
         while conn.writer.queued_bytes() < conn.pace.at_once() {
@@ -184,7 +184,7 @@ fn pump_route<B: AsMut<[u8]>>(
     now: Duration,
     datagrams: &mut Datagrams,
     transmit: &mut Transmit,
-) -> Result<(), Fault> {
+) -> Result<(), LinkFault> {
     while datagrams.has_room() && session.poll_transmit(now, path, transmit) {
         datagrams.send(route.to, route.theirs, &mut route.sealer, transmit.slices())?;
         if !datagrams.has_room() {

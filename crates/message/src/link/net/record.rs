@@ -9,7 +9,7 @@
 mod reader;
 mod writer;
 
-pub use reader::{Came, RecordReader};
+pub use reader::{Received, RecordReader};
 pub use writer::{Piece, RecordWriter};
 
 use crate::link::seal::RECORD;

@@ -1,11 +1,11 @@
-//! An endpoint's sockets are served: by its thread or by the program that polls, as its [duty](super::duty)
-//! says.
+//! An endpoint's sockets are served by its thread or by the program that polls: [`Serving`](super::serving)
+//! says by which.
 
 use super::batch::Batch;
 use super::config::{NetEvent, Waker};
-use super::duty::Duty;
 use super::events::Events;
 use super::hub::Hub;
+use super::serving::Serving;
 use crate::error::MessageError;
 use crate::types::Address;
 use core::time::Duration;
@@ -35,7 +35,7 @@ pub struct State<B> {
     sleeps_until: Option<Duration>,
     /// The thread keeps away from the sockets.
     away: bool,
-    pub duty: Duty,
+    pub serving: Serving,
     pub batch: Batch,
     /// What a look finds.
     found: Vec<u64>,
@@ -51,7 +51,7 @@ impl<B: AsMut<[u8]>> State<B> {
             hub,
             sleeps_until: None,
             away: false,
-            duty: Duty::default(),
+            serving: Serving::default(),
             batch: Batch::default(),
             found: Vec::with_capacity(64),
             failed: None,
@@ -101,14 +101,14 @@ impl<B: AsMut<[u8]>> Shared<B> {
             Some(_) => {}
         }
         if event.is_some() {
-            state.duty.wake();
+            state.serving.wake();
         }
         Ok(event)
     }
 
     /// Looks at the sockets in the thread's place. Returns whether there was anything.
     fn look(&self, state: &mut State<B>, now: Duration) -> Result<bool, OsError> {
-        if state.failed.is_some() || !state.duty.look(now) {
+        if state.failed.is_some() || !state.serving.look(now) {
             return Ok(false);
         }
         let mut found = std::mem::take(&mut state.found);
@@ -116,10 +116,10 @@ impl<B: AsMut<[u8]>> Shared<B> {
         let served = looked.and_then(|()| self.handle(state, &found, now));
         let any = found.iter().any(|&number| number != WAKE);
         if any {
-            state.duty.found(now);
+            state.serving.found(now);
         }
         state.found = found;
-        let ticks = state.duty.tick(now);
+        let ticks = state.serving.tick(now);
         let served = served.and_then(|()| match ticks {
             true => state.hub.handle_time(now).map(drop),
             false => Ok(()),
@@ -165,7 +165,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// The program does not look any more, until it has had news.
     pub fn rest(&self, state: &mut State<B>) -> Result<(), OsError> {
         self.send_batch(state, clock::now())?;
-        state.duty.rest();
+        state.serving.rest();
         self.call_back(state)
     }
 
@@ -181,7 +181,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
     /// on with what its socket did not take.
     pub fn reconsider(&self, state: &mut State<B>, unit: Address) -> Result<(), OsError> {
         if state.away && state.hub.waits_to_write(unit) {
-            state.duty.hand_back();
+            state.serving.hand_back();
             return self.call_back(state);
         }
         let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
@@ -251,7 +251,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
                 let next = state.hub.handle_time(now)?;
                 let next = next.into_iter().chain(state.batch.deadline()).min();
                 self.tell(&state);
-                let away = state.duty.away(now);
+                let away = state.serving.away(now);
                 state.away = away.is_some();
                 state.sleeps_until = away.is_none().then(|| next.unwrap_or(Duration::MAX));
                 (away, next.map(|t| t.saturating_sub(clock::now())))

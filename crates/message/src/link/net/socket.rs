@@ -10,7 +10,7 @@ use rustix::io::retry_on_intr;
 use rustix::net::{self, sockopt, AddressFamily, SocketFlags, SocketType};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// Connections that the kernel keeps for us while the gate is full.
+/// Connections that the kernel keeps for us while the acceptor is full.
 const BACKLOG: i32 = 1024;
 /// The kernel asks an idle connection this often within the time after which it counts as dead, at most.
 const PROBES: u64 = 100;

@@ -3,9 +3,9 @@
 //! first bytes have told the [sink](FrameSink) what it is.
 
 use super::record::{RecordReader, SEALED};
-use super::Fault;
+use super::LinkFault;
 use crate::error::LinkError;
-use crate::link::hello::{Header, Kind, Refusal, HEADER, REFUSAL};
+use crate::link::hello::{HandshakeRefusal, Header, Kind, HEADER, REFUSAL};
 use crate::link::seal::Opener;
 use crate::types::Address;
 use std::net::TcpStream;
@@ -81,7 +81,7 @@ impl StreamReader {
     /// # Errors
     /// What the peer or the sink did wrong, [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed) at the
     /// end, or the system's: the connection is over.
-    pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Left, Fault> {
+    pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Left, LinkFault> {
         let mut turn = TURN;
         while turn > 0 {
             match self.read_once(stream, sink)? {
@@ -92,7 +92,11 @@ impl StreamReader {
         Ok(Left::Perhaps)
     }
 
-    fn read_once(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Option<usize>, Fault> {
+    fn read_once(
+        &mut self,
+        stream: &TcpStream,
+        sink: &mut impl FrameSink,
+    ) -> Result<Option<usize>, LinkFault> {
         let is_plain = self.records.is_plain();
         // What is sealed is not opened where it belongs: that leaves a tag behind the bytes, and anything
         // where the record is forged. Another connection may have brought these places of the message
@@ -122,8 +126,8 @@ impl StreamReader {
 fn check_refusal(me: Option<Address>, first: &[u8]) -> Result<(), LinkError> {
     let (Some(from), Some((header, body))) = (me, first.split_at_checked(HEADER)) else { return Ok(()) };
     match Header::decode(header) {
-        Ok(header) if header.kind == Kind::Refusal && first.len() >= REFUSAL => {
-            Err(Refusal::decode(body)?.error(&Header { from, ..header }))
+        Ok(header) if header.kind == Kind::HandshakeRefusal && first.len() >= REFUSAL => {
+            Err(HandshakeRefusal::decode(body)?.error(&Header { from, ..header }))
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! How messages are cut into records, and which stores write them.
 
-use super::layout::{Lane, UNIT};
+use super::layout::{RingView, UNIT};
 use std::time::Duration;
 
 /// Where one way of sending gives way to the next. The link's [`Sizes`](super::Sizes) say it for all its
@@ -18,8 +18,8 @@ pub struct Cut {
 
 impl Cut {
     /// Nothing is longer than a quarter of the ring.
-    pub(super) fn within(self, lane: &Lane) -> Cut {
-        let most = lane.shape.units / 4 * UNIT as u32;
+    pub(super) fn within(self, ring: &RingView) -> Cut {
+        let most = ring.shape.units / 4 * UNIT as u32;
         let max_fragment = self.max_fragment.clamp(1, most);
         let first_fragment = self.first_fragment.clamp(1, max_fragment);
         Cut { whole_bytes: self.whole_bytes.min(most), first_fragment, max_fragment }

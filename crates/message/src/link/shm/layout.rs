@@ -3,9 +3,9 @@
 //! | offset | content |
 //! |---|---|
 //! | 0 | header: magic and version, sizes, where each side has mapped it |
-//! | 128 + 256 · (2 d + p) | lane of direction d (0: from the creator) and priority p (0: high): the sender's control line; 128 bytes on, the receiver's (processors fetch lines in pairs) |
-//! | then | lines of the four lanes, in the same order |
-//! | then | payload of the four lanes, in the same order |
+//! | 128 + 256 · (2 d + p) | ring of direction d (0: from the creator) and priority p (0: high): the sender's control line; 128 bytes on, the receiver's (processors fetch lines in pairs) |
+//! | then | lines of the four rings, in the same order |
+//! | then | payload of the four rings, in the same order |
 //!
 //! Control lines, words: the sender's 0: alarm of the receiver, counting the messages sent. The receiver's 0:
 //! its head; 1: alarm of senders that wait for it; 2: 1 where it can pull.
@@ -167,9 +167,9 @@ pub struct Area {
     side: Side,
 }
 
-/// One lane of an area: pointers into it, good as long as it is mapped.
+/// One ring of an area: pointers into it, good as long as it is mapped.
 #[derive(Clone, Copy, Debug)]
-pub struct Lane {
+pub struct RingView {
     /// Its sizes.
     pub shape: Shape,
     lines: *const Words,
@@ -180,11 +180,11 @@ pub struct Lane {
 
 // SAFETY: the lines are atomics, and the payload is written and read by pointer under the ring's protocol
 // only.
-unsafe impl Send for Lane {}
+unsafe impl Send for RingView {}
 // SAFETY: as above.
-unsafe impl Sync for Lane {}
+unsafe impl Sync for RingView {}
 
-impl Lane {
+impl RingView {
     /// The line at a position.
     ///
     /// # Safety
@@ -205,7 +205,7 @@ impl Lane {
     /// The sender's alarm word.
     ///
     /// # Safety
-    /// As [`line`](Lane::line).
+    /// As [`line`](RingView::line).
     #[inline]
     pub unsafe fn sent<'a>(&self) -> &'a AtomicU64 {
         // SAFETY: a control line in the mapping.
@@ -215,7 +215,7 @@ impl Lane {
     /// The receiver's words: head, alarm, whether it can pull.
     ///
     /// # Safety
-    /// As [`line`](Lane::line).
+    /// As [`line`](RingView::line).
     #[inline]
     pub unsafe fn receiver<'a>(&self) -> &'a [AtomicU64; 8] {
         // SAFETY: a control line in the mapping.
@@ -237,8 +237,8 @@ impl Area {
             let Range { start, end } = sizes.payload(direction, priority);
             start..end.min(start + sizes.first_window() as usize * UNIT)
         };
-        let lanes = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        let parts: Vec<_> = [lines].into_iter().chain(lanes.map(window)).collect();
+        let rings = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let parts: Vec<_> = [lines].into_iter().chain(rings.map(window)).collect();
         let segment = Segment::create_partly("polyduct link", sizes.segment_bytes(), &parts)?;
         segment.prefault(0..FIRST_LINE * 64)?;
         let area = Area { segment, sizes: sizes.clone(), side: Side::Creator };
@@ -282,8 +282,8 @@ impl Area {
         unsafe { &*(self.segment.address() as *const Words).add(index) }
     }
 
-    /// A lane: one that this side sends on, or receives from.
-    pub fn lane(&self, outgoing: bool, priority: Priority) -> Lane {
+    /// A ring: one that this side sends on, or receives from.
+    pub fn ring(&self, outgoing: bool, priority: Priority) -> RingView {
         let from = if outgoing { self.side } else { self.side.other() };
         let direction = usize::from(from == Side::Guest);
         let (p, sizes) = (usize::from(priority == Priority::Low), &self.sizes);
@@ -292,7 +292,7 @@ impl Area {
         let payload = sizes.payload(direction, p).start;
         let control = CONTROL + 4 * (2 * direction + p);
         let base = self.segment.address() as *mut u8;
-        Lane {
+        RingView {
             shape: sizes.shape(priority),
             lines: base.wrapping_add(lines).cast(),
             payload: base.wrapping_add(payload),
@@ -307,10 +307,10 @@ impl Area {
         (self.words(HEADER).w[at].load(Ordering::Acquire), MAGIC)
     }
 
-    /// Gives some units of a lane on which this side sends their memory.
+    /// Gives some units of a ring on which this side sends their memory.
     pub fn reserve(&self, priority: Priority, units: Range<u32>) -> polyduct_os::Result<()> {
-        let lane = self.lane(true, priority);
-        let base = lane.payload as usize - self.segment.address() as usize;
+        let ring = self.ring(true, priority);
+        let base = ring.payload as usize - self.segment.address() as usize;
         self.segment.reserve(base + units.start as usize * UNIT..base + units.end as usize * UNIT)
     }
 

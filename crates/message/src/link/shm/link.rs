@@ -1,7 +1,7 @@
 //! The two ends of a pair.
 
 use super::bell::Bell;
-use super::layout::{Area, AttachError, Lane, Sizes, UNIT};
+use super::layout::{Area, AttachError, RingView, Sizes, UNIT};
 use super::receiver::Receiver;
 use super::record::{Kind, Tag};
 use super::sender::Sender;
@@ -23,7 +23,7 @@ pub struct Link {
 /// What all handles of one end share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The sending side of both lanes, high first.
+    /// The sending side of both rings, high first.
     pub outlets: [Outlet; 2],
     /// What the rings of this link have of [`GROWN`].
     grown: Mutex<u64>,
@@ -68,20 +68,20 @@ impl Shared {
     /// Messages that have come and were not taken, high and low.
     pub fn waiting(&self) -> [u32; 2] {
         let of = |priority, taken: &AtomicU32| {
-            let lane = self.area.lane(false, priority);
+            let ring = self.area.ring(false, priority);
             // SAFETY: `self` keeps the area mapped.
-            let sent = alarm::deeds(unsafe { lane.sent() });
+            let sent = alarm::deeds(unsafe { ring.sent() });
             // A peer that counts wrongly announces no more than the ring holds.
-            sent.wrapping_sub(taken.load(Ordering::Relaxed)).min(lane.shape.lines)
+            sent.wrapping_sub(taken.load(Ordering::Relaxed)).min(ring.shape.lines)
         };
         [of(Priority::High, &self.taken[0]), of(Priority::Low, &self.taken[1])]
     }
 
-    /// Makes the window of a lane as wide, if all links together may take so much, or if it `must` be.
+    /// Makes the window of a ring as wide, if all links together may take so much, or if it `must` be.
     /// Returns whether it is.
     #[cold]
     pub fn widen(&self, priority: Priority, window: u32, must: bool) -> bool {
-        let (outlet, shape) = (self.outlet(priority), self.area.lane(true, priority).shape);
+        let (outlet, shape) = (self.outlet(priority), self.area.ring(true, priority).shape);
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
         let (old, new) = (outlet.window(shape), window.min(shape.units));
         if new <= old {
@@ -136,13 +136,13 @@ impl Shared {
     }
 
     fn write_abandon(&self, channel: ChannelId, priority: Priority) -> Result<u32, NoRoom> {
-        let lane = self.area.lane(true, priority);
+        let ring = self.area.ring(true, priority);
         // SAFETY: `self` keeps the area mapped.
-        let (receiver, sent) = unsafe { (lane.receiver(), lane.sent()) };
-        let Claim { at, .. } = self.outlet(priority).claim(lane.shape, 0, &receiver[0], || false)?;
+        let (receiver, sent) = unsafe { (ring.receiver(), ring.sent()) };
+        let Claim { at, .. } = self.outlet(priority).claim(ring.shape, 0, &receiver[0], || false)?;
         let tag = Tag::pack(channel.0, Kind::Abandon, false, 0);
         // SAFETY: as above.
-        publish(unsafe { lane.line(at.line) }, at.line, tag, [0; 7]);
+        publish(unsafe { ring.line(at.line) }, at.line, tag, [0; 7]);
         if alarm::count(sent, 0) {
             self.call();
         }
@@ -227,7 +227,7 @@ impl Link {
         let _ = self.shared.peer.set(reader);
         for priority in [Priority::High, Priority::Low] {
             // SAFETY: `self` keeps the area mapped.
-            let words = unsafe { self.lane(false, priority).receiver() };
+            let words = unsafe { self.ring(false, priority).receiver() };
             words[2].store(1, Ordering::Release);
         }
         Ok(true)
@@ -241,7 +241,7 @@ impl Link {
             return None;
         }
         handles.senders.push((channel, priority));
-        Some(Sender::new(self.shared.clone(), self.lane(true, priority), channel, priority))
+        Some(Sender::new(self.shared.clone(), self.ring(true, priority), channel, priority))
     }
 
     /// What receives all that the peer sends; there is one. `B` is what the caller gives for long messages to
@@ -251,8 +251,8 @@ impl Link {
         if core::mem::replace(&mut handles.receiver, true) {
             return None;
         }
-        let lanes = [self.lane(false, Priority::High), self.lane(false, Priority::Low)];
-        Some(Receiver::new(self.shared.clone(), lanes))
+        let rings = [self.ring(false, Priority::High), self.ring(false, Priority::Low)];
+        Some(Receiver::new(self.shared.clone(), rings))
     }
 
     /// Messages that have come and were not taken yet, high and low: exact at the time of the call, for every
@@ -264,9 +264,9 @@ impl Link {
     /// Short messages that are sure to be taken now, if nobody else sends, high and low.
     pub fn sends(&self) -> [u32; 2] {
         let of = |priority, outlet: &Outlet| {
-            let lane = self.lane(true, priority);
+            let ring = self.ring(true, priority);
             // SAFETY: `self` keeps the area mapped.
-            let room = outlet.room(lane.shape, unsafe { &lane.receiver()[0] });
+            let room = outlet.room(ring.shape, unsafe { &ring.receiver()[0] });
             room.map_or(0, |(messages, _)| messages)
         };
         let [high, low] = &self.shared.outlets;
@@ -281,15 +281,15 @@ impl Link {
             Ok(_) => false,
             Err(_) => {
                 // SAFETY: `self` keeps the area mapped.
-                alarm::arm(unsafe { &self.lane(true, priority).receiver()[1] });
+                alarm::arm(unsafe { &self.ring(true, priority).receiver()[1] });
                 self.shared.end().is_none()
             }
         });
         abandoned.is_empty()
     }
 
-    fn lane(&self, outgoing: bool, priority: Priority) -> Lane {
-        self.shared.area.lane(outgoing, priority)
+    fn ring(&self, outgoing: bool, priority: Priority) -> RingView {
+        self.shared.area.ring(outgoing, priority)
     }
 
     /// Ends this side's use: senders that find no room get [`SendError::Closed`](super::SendError). For a

@@ -1,9 +1,9 @@
 //! Messages between two processes of one host, through memory that both have mapped.
 //!
 //! A pair of endpoints has one segment, made by the side that first needs it ([`Link::create`]) and handed to
-//! the other ([`Link::attach`]). In each direction and of each priority there is a lane: a
+//! the other ([`Link::attach`]). In each direction and of each priority there is a ring: a
 //! [ring](polyduct_ring::ring) of lines, one for each record, and a ring of payload. All channels of a pair
-//! share its lanes, so a receiver looks at one line for each priority, however many channels there are.
+//! share its rings, so a receiver looks at one line for each priority, however many channels there are.
 //! Nothing is lost or reordered, so there are no checksums and no acknowledgements.
 //!
 //! # What a message costs

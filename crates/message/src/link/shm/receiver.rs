@@ -1,7 +1,7 @@
 //! Receiving all that a peer sends.
 
 use super::cut::OVERLAPS;
-use super::layout::{Lane, UNIT};
+use super::layout::{RingView, UNIT};
 use super::link::Shared;
 use super::record::{posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
 use super::sender::copy;
@@ -61,7 +61,7 @@ pub enum Payload<'a, B> {
 /// Receives what a peer sends, on one thread at a time.
 #[derive(Debug)]
 pub struct Receiver<B> {
-    lanes: [Inward<B>; 2],
+    rings: [Inward<B>; 2],
     shared: Arc<Shared>,
     /// Looks that found nothing since the last that found something.
     idle: u32,
@@ -69,10 +69,10 @@ pub struct Receiver<B> {
     ahead: usize,
 }
 
-/// One lane, as its receiver sees it.
+/// One ring, as its receiver sees it.
 #[derive(Debug)]
 struct Inward<B> {
-    lane: Lane,
+    ring: RingView,
     inlet: Inlet,
     priority: Priority,
     /// The unfinished message of each channel.
@@ -83,7 +83,7 @@ struct Inward<B> {
     brief: bool,
     /// More is written than one look can handle, and [`SOON`] more.
     behind: bool,
-    /// The posted message that is next in the lane.
+    /// The posted message that is next in the ring.
     pulling: Option<Pulling<B>>,
 }
 
@@ -114,7 +114,7 @@ enum Pull {
     Over,
 }
 
-/// What a look at a lane came to.
+/// What a look at a ring came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Took,
@@ -122,10 +122,10 @@ enum Step {
 }
 
 impl<B: AsMut<[u8]>> Receiver<B> {
-    pub(super) fn new(shared: Arc<Shared>, lanes: [Lane; 2]) -> Receiver<B> {
+    pub(super) fn new(shared: Arc<Shared>, rings: [RingView; 2]) -> Receiver<B> {
         let mut priorities = [Priority::High, Priority::Low].into_iter();
-        let lanes = lanes.map(|lane| Inward {
-            lane,
+        let rings = rings.map(|ring| Inward {
+            ring,
             inlet: Inlet::default(),
             priority: priorities.next().unwrap_or_default(),
             parts: Vec::new(),
@@ -134,7 +134,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             behind: false,
             pulling: None,
         });
-        Receiver { lanes, shared, idle: 0, ahead: 1 }
+        Receiver { rings, shared, idle: 0, ahead: 1 }
     }
 
     /// Handles what has come, high priority first: between any two records of low priority, and every 1 KiB
@@ -155,13 +155,13 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<usize, LinkError> {
-        let [high, low] = &mut self.lanes;
+        let [high, low] = &mut self.rings;
         if !high.has_next() && !low.has_next() {
             self.be_idle();
             return Ok(0);
         }
-        for lane in [&mut *high, &mut *low] {
-            lane.behind = self.ahead == AT_ONCE && lane.is_behind();
+        for ring in [&mut *high, &mut *low] {
+            ring.behind = self.ahead == AT_ONCE && ring.is_behind();
         }
         let (mut records, mut lingered) = (0, 0);
         while records < self.ahead || low.brief && lingered < LINGER && records < AT_ONCE {
@@ -194,7 +194,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
     #[inline]
     fn be_idle(&mut self) {
         if self.idle.is_multiple_of(IDLE_LOOKS) {
-            self.lanes.iter_mut().for_each(|lane| lane.idle(&self.shared));
+            self.rings.iter_mut().for_each(|ring| ring.idle(&self.shared));
         }
         self.idle = self.idle.wrapping_add(1);
         self.ahead = 1;
@@ -207,7 +207,7 @@ impl<B: AsMut<[u8]>> Receiver<B> {
 
     /// Whether nothing lies there: neither a record that was not looked at, nor one that was refused.
     pub fn is_empty(&self) -> bool {
-        !self.lanes.iter().any(Inward::has_next)
+        !self.rings.iter().any(Inward::has_next)
     }
 
     /// For a peer that sends no more: drops the buffers of messages that nobody completes. Not while
@@ -220,20 +220,20 @@ impl<B: AsMut<[u8]>> Receiver<B> {
 
     /// For a link that is of no further use: drops all buffers.
     pub fn forget_all(&mut self) {
-        for lane in &mut self.lanes {
-            lane.parts.clear();
-            (lane.under_way, lane.brief) = (0, false);
-            lane.pulling = None;
+        for ring in &mut self.rings {
+            ring.parts.clear();
+            (ring.under_way, ring.brief) = (0, false);
+            ring.pulling = None;
         }
     }
 
     /// Asks the peer to call when it sends next, and tells it how far this side is. Look once more after
     /// this, then sleep, or look at this link only when called.
     pub fn ask_for_call(&mut self) {
-        for inward in &mut self.lanes {
+        for inward in &mut self.rings {
             inward.show(&self.shared);
             // SAFETY: `shared` keeps the area mapped.
-            alarm::arm(unsafe { inward.lane.sent() });
+            alarm::arm(unsafe { inward.ring.sent() });
         }
     }
 }
@@ -243,7 +243,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
     #[inline]
     fn has_next(&self) -> bool {
         // SAFETY: `shared`, which its receiver keeps, keeps the area mapped.
-        self.inlet.peek(unsafe { self.lane.line(self.inlet.at().line) }).is_some()
+        self.inlet.peek(unsafe { self.ring.line(self.inlet.at().line) }).is_some()
     }
 
     /// Whether the record is there that is the last to be fetched early in one look. Then so are all before
@@ -252,11 +252,11 @@ impl<B: AsMut<[u8]>> Inward<B> {
     fn is_behind(&self) -> bool {
         let last = self.inlet.at().line.wrapping_add(AT_ONCE as u32 + SOON);
         // SAFETY: `shared` keeps the area mapped.
-        let word = unsafe { self.lane.line(last) }.w[0].load(Ordering::Relaxed);
+        let word = unsafe { self.ring.line(last) }.w[0].load(Ordering::Relaxed);
         word as u32 == last.wrapping_add(1)
     }
 
-    /// Handles the next record, if it is there. While it copies, it sees to what comes in lane `before`.
+    /// Handles the next record, if it is there. While it copies, it sees to what comes in ring `before`.
     #[inline]
     fn step(
         &mut self,
@@ -267,11 +267,11 @@ impl<B: AsMut<[u8]>> Inward<B> {
     ) -> Result<Step, LinkError> {
         let at = self.inlet.at();
         // SAFETY: `shared` keeps the area mapped.
-        let line = unsafe { self.lane.line(at.line) };
+        let line = unsafe { self.ring.line(at.line) };
         let Some(tag) = self.inlet.peek(line) else { return Ok(Step::Nothing) };
         if self.behind {
             // SAFETY: as above.
-            let later = unsafe { self.lane.line(at.line.wrapping_add(SOON)) };
+            let later = unsafe { self.ring.line(at.line.wrapping_add(SOON)) };
             polyduct_copy::prefetch(core::ptr::from_ref(later).cast());
         }
         let word = |i: usize| line.w[i].load(Ordering::Relaxed);
@@ -293,7 +293,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
             return Err(bad(shared, "a record's channel", tag.channel.into(), "below the limit"));
         }
         let units = ring_bytes.div_ceil(UNIT as u32);
-        if units > self.lane.shape.units / 4 {
+        if units > self.ring.shape.units / 4 {
             return Err(bad(
                 shared,
                 "a record's payload",
@@ -301,16 +301,16 @@ impl<B: AsMut<[u8]>> Inward<B> {
                 "at most a quarter of the ring",
             ));
         }
-        let Some(start) = self.inlet.start(self.lane.shape, units, tag.anew) else {
+        let Some(start) = self.inlet.start(self.ring.shape, units, tag.anew) else {
             return Err(bad(shared, "a record's payload", ring_bytes.into(), "before the ring's end"));
         };
-        let from = self.lane.payload(start);
+        let from = self.ring.payload(start);
         let bytes = ring_bytes as usize;
         match tag.kind {
             k if k == Kind::Whole as u8 => {
                 incoming.len = ring_bytes.into();
                 // SAFETY: `bytes` from `from` on lie in the ring, checked above; the area stays mapped, and
-                // no thread of this process writes to a lane that it receives from. The peer should not; see
+                // no thread of this process writes to a ring that it receives from. The peer should not; see
                 // the module.
                 let payload = Payload::Bytes(unsafe { core::slice::from_raw_parts(from, bytes) });
                 if !deliver(&incoming, payload) {
@@ -509,8 +509,8 @@ impl<B: AsMut<[u8]>> Inward<B> {
 
     #[inline]
     fn advance(&mut self, shared: &Shared, start: u32, units: u32) {
-        self.inlet.advance(self.lane.shape, start, units);
-        if self.inlet.owes_much(self.lane.shape) {
+        self.inlet.advance(self.ring.shape, start, units);
+        if self.inlet.owes_much(self.ring.shape) {
             self.show(shared);
         }
     }
@@ -519,7 +519,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
     #[inline]
     fn idle(&mut self, shared: &Shared) {
         // SAFETY: `shared` keeps the area mapped.
-        let words = unsafe { self.lane.receiver() };
+        let words = unsafe { self.ring.receiver() };
         if alarm::is_armed(&words[1]) {
             self.show(shared);
         } else if self.inlet.owes() {
@@ -531,7 +531,7 @@ impl<B: AsMut<[u8]>> Inward<B> {
     #[cold]
     fn show(&mut self, shared: &Shared) {
         // SAFETY: `shared` keeps the area mapped.
-        let words = unsafe { self.lane.receiver() };
+        let words = unsafe { self.ring.receiver() };
         self.inlet.show(&words[0]);
         if alarm::count(&words[1], 1) {
             shared.call();

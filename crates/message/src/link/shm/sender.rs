@@ -1,7 +1,7 @@
 //! Sending on a channel.
 
 use super::cut::{Cut, Pace, Stores};
-use super::layout::{Lane, UNIT};
+use super::layout::{RingView, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
 use super::Bell;
@@ -53,7 +53,7 @@ const SOON: u32 = 4;
 /// goes round the window, which is in the caches of both then.
 const LONG: u32 = 16;
 
-/// Names a record until the receiver has taken it. Good for 2³² further records of the same lane.
+/// Names a record until the receiver has taken it. Good for 2³² further records of the same ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
 
@@ -72,7 +72,7 @@ pub struct Room {
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
-    lane: Lane,
+    ring: RingView,
     channel: ChannelId,
     priority: Priority,
     /// The message that is not complete.
@@ -105,12 +105,12 @@ struct Piece<'a> {
 }
 
 impl Sender {
-    pub(super) fn new(shared: Arc<Shared>, lane: Lane, channel: ChannelId, priority: Priority) -> Sender {
+    pub(super) fn new(shared: Arc<Shared>, ring: RingView, channel: ChannelId, priority: Priority) -> Sender {
         let sizes = shared.area.sizes();
         let (whole_bytes, first_fragment) = (sizes.whole_bytes, sizes.first_fragment);
-        let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&lane);
+        let cut = Cut { whole_bytes, first_fragment, max_fragment: sizes.max_fragment }.within(&ring);
         let (open, pace) = (None, Pace::default());
-        Sender { shared, lane, channel, priority, open, owes: false, last: 0, can_post: false, cut, pace }
+        Sender { shared, ring, channel, priority, open, owes: false, last: 0, can_post: false, cut, pace }
     }
 
     /// How messages are cut.
@@ -120,7 +120,7 @@ impl Sender {
 
     /// Cuts messages otherwise from now on; what the ring cannot hold is made smaller.
     pub fn set_cut(&mut self, cut: Cut) {
-        self.cut = cut.within(&self.lane);
+        self.cut = cut.within(&self.ring);
     }
 
     /// The channel.
@@ -148,7 +148,7 @@ impl Sender {
     #[inline]
     pub fn is_taken(&self, ticket: Ticket) -> bool {
         // SAFETY: `shared` keeps the area mapped.
-        self.outlet().passed(ticket.0, unsafe { &self.lane.receiver()[0] })
+        self.outlet().passed(ticket.0, unsafe { &self.ring.receiver()[0] })
     }
 
     /// Sends a message without payload.
@@ -282,7 +282,7 @@ impl Sender {
             return false;
         }
         // SAFETY: `shared` keeps the area mapped.
-        let line = unsafe { self.lane.line(ticket.0) };
+        let line = unsafe { self.ring.line(ticket.0) };
         let whose =
             line.w[6].compare_exchange(posted(ticket.0), WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
         whose.is_ok()
@@ -291,22 +291,22 @@ impl Sender {
     /// Whether the peer can fetch from this process's memory.
     pub fn can_post(&mut self) -> bool {
         // SAFETY: `shared` keeps the area mapped.
-        self.can_post = self.can_post || unsafe { &self.lane.receiver()[2] }.load(Ordering::Acquire) == 1;
+        self.can_post = self.can_post || unsafe { &self.ring.receiver()[2] }.load(Ordering::Acquire) == 1;
         self.can_post
     }
 
     /// What can be sent for certain.
     pub fn room(&self) -> Result<Room, SendError> {
         // SAFETY: `shared` keeps the area mapped.
-        let shown = unsafe { &self.lane.receiver()[0] };
-        let (messages, units) = self.outlet().room(self.lane.shape, shown).map_err(|e| self.no_room(e))?;
+        let shown = unsafe { &self.ring.receiver()[0] };
+        let (messages, units) = self.outlet().room(self.ring.shape, shown).map_err(|e| self.no_room(e))?;
         Ok(Room { messages, payload_bytes: u64::from(units) * UNIT as u64 })
     }
 
     /// Asks the peer to call this side's bell when it has taken more. Look once more after this, then sleep.
     pub fn ask_for_call(&self) {
         // SAFETY: `shared` keeps the area mapped.
-        alarm::arm(unsafe { &self.lane.receiver()[1] });
+        alarm::arm(unsafe { &self.ring.receiver()[1] });
     }
 
     /// Sends all of a message, waiting for room: for as long as `spin` says, then asleep at `bell`, which is
@@ -359,7 +359,7 @@ impl Sender {
         spin: &Spin,
         deadline: Duration,
     ) -> Result<(), SendError> {
-        if 2 * units > self.outlet().window(self.lane.shape) {
+        if 2 * units > self.outlet().window(self.ring.shape) {
             self.widen(units);
         }
         let look = |s: &mut &mut Sender| match s.room() {
@@ -377,7 +377,7 @@ impl Sender {
     /// awake.
     fn receiver_waits(&self) -> bool {
         // SAFETY: `shared` keeps the area mapped.
-        let (head, sent) = unsafe { (&self.lane.receiver()[0], self.lane.sent()) };
+        let (head, sent) = unsafe { (&self.ring.receiver()[0], self.ring.sent()) };
         self.outlet().is_empty(head) && !alarm::is_armed(sent)
     }
 
@@ -444,12 +444,12 @@ impl Sender {
         let start = stores.timed.then(clock::now);
         // SAFETY: the claim gave this sender alone the units from `at.unit` on, enough for the payload and
         // contiguous in the ring; `shared` keeps the area mapped.
-        unsafe { copy(payload.as_ptr(), self.lane.payload(at.unit), payload.len(), stores.streamed) };
+        unsafe { copy(payload.as_ptr(), self.ring.payload(at.unit), payload.len(), stores.streamed) };
         if let Some(start) = start {
             self.pace.took(stores, payload.len(), ends, clock::now().saturating_sub(start));
         }
         let units = payload.len().div_ceil(UNIT) as u32;
-        polyduct_copy::prefetch_to_write(self.lane.payload(at.unit.wrapping_add(SOON * units)));
+        polyduct_copy::prefetch_to_write(self.ring.payload(at.unit.wrapping_add(SOON * units)));
         let [a, b, c] = pack_head(&head, payload.len() as u32);
         let tag = Tag::pack(self.channel.0, kind, anew, 0);
         self.publish(at, tag, [a, b, c, p, q, r, s], u64::from(ends));
@@ -459,8 +459,8 @@ impl Sender {
     #[inline]
     fn claim(&self, units: u32) -> Result<Claim, SendError> {
         // SAFETY: `shared` keeps the area mapped.
-        let shown = unsafe { &self.lane.receiver()[0] };
-        let (outlet, shape) = (self.outlet(), self.lane.shape);
+        let shown = unsafe { &self.ring.receiver()[0] };
+        let (outlet, shape) = (self.outlet(), self.ring.shape);
         let mut claimed = outlet.claim(shape, units, shown, || units >= LONG && self.widen(units));
         if claimed == Err(NoRoom::Full) && units > 0 && self.widen(units) {
             claimed = outlet.claim(shape, units, shown, || self.widen(units));
@@ -472,17 +472,17 @@ impl Sender {
     /// becomes twice as wide, as far as there is memory for it.
     #[cold]
     fn widen(&self, units: u32) -> bool {
-        let window = self.outlet().window(self.lane.shape);
+        let window = self.outlet().window(self.ring.shape);
         let must = 2 * units > window;
         let wider = if must { (2 * units).next_power_of_two() } else { 2 * window };
-        window < self.lane.shape.units && self.shared.widen(self.priority, wider, must)
+        window < self.ring.shape.units && self.shared.widen(self.priority, wider, must)
     }
 
     /// How long a fragment may be now: at most a quarter of the window, which is made wider for it where
     /// there is memory.
     #[inline]
     fn longest(&self, fragment: u32) -> u32 {
-        let quarter = |s: &Sender| s.outlet().window(s.lane.shape) / 4 * UNIT as u32;
+        let quarter = |s: &Sender| s.outlet().window(s.ring.shape) / 4 * UNIT as u32;
         let most = quarter(self);
         if fragment <= most {
             return fragment;
@@ -513,10 +513,10 @@ impl Sender {
     fn publish(&mut self, at: Place, tag: u32, words: [u64; 7], messages: u64) {
         self.last = at.line;
         // SAFETY: `shared` keeps the area mapped.
-        let later = unsafe { self.lane.line(at.line.wrapping_add(SOON)) };
+        let later = unsafe { self.ring.line(at.line.wrapping_add(SOON)) };
         polyduct_copy::prefetch_to_write(core::ptr::from_ref(later).cast());
         // SAFETY: `shared` keeps the area mapped.
-        let (line, sent) = unsafe { (self.lane.line(at.line), self.lane.sent()) };
+        let (line, sent) = unsafe { (self.ring.line(at.line), self.ring.sent()) };
         publish(line, at.line, tag, words);
         if alarm::count(sent, messages) {
             self.shared.call();

@@ -399,7 +399,7 @@ impl World {
         let mut low = false;
         for piece in frame.pieces() {
             if let Piece::Fragment(f) = piece {
-                match f.name.lane.priority() {
+                match f.name.stream.priority() {
                     Priority::Low => low = true,
                     Priority::High if low => {
                         self.happened.push_back(Happening::Violation("high priority behind low".into()));

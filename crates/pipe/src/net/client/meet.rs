@@ -13,7 +13,7 @@ use crate::net::wire::{Ask, First, Tell};
 use crate::net::Trust;
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
-use polyduct_message::link::net::{socket::listen, socket::local_addr, Fault as LinkFault};
+use polyduct_message::link::net::{socket::listen, socket::local_addr, LinkFault};
 use polyduct_message::meeting::{GRACE, RETRY};
 use polyduct_os::clock;
 use polyduct_port::{Options, Side, UnitName};

@@ -1,7 +1,7 @@
 //! Units that meet an authentic unit 0 which breaks the rules.
 
 use super::super::dial::dial;
-use super::super::porch::Porch;
+use super::super::listener::PipeListener;
 use super::super::wire::{Back, First};
 use super::super::{JobKey, Place, Trust};
 use super::*;
@@ -38,15 +38,15 @@ fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&Place, &Trust) -> T) -> T {
     let mut place = Place { host: "127.0.0.1".into(), port: 0, name: "false".into() };
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut porch = Porch::new(at, &place, &trust, &Options::default()).unwrap();
-    place.port = porch.addr().port();
+    let mut listener = PipeListener::new(at, &place, &trust, &Options::default()).unwrap();
+    place.port = listener.addr().port();
     std::thread::scope(|s| {
         s.spawn(move || {
             let mut session = loop {
                 let mut items = Vec::new();
-                porch.items(&mut items);
+                listener.items(&mut items);
                 poll(&mut items, None).unwrap();
-                if let Some((channel, _)) = porch.serve(clock::now()).unwrap().pop() {
+                if let Some((channel, _)) = listener.serve(clock::now()).unwrap().pop() {
                     break Session::new(channel);
                 }
             };

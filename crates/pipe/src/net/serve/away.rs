@@ -9,7 +9,7 @@ use crate::net::silence::seconds;
 use crate::net::wire::{Back, First, Tell};
 use crate::rendezvous::ConnId;
 use crate::wire::ToHost;
-use polyduct_message::link::net::Fault as LinkFault;
+use polyduct_message::link::net::LinkFault;
 use polyduct_os::clock;
 use polyduct_port::{Side, UnitName};
 use std::collections::VecDeque;

@@ -5,19 +5,19 @@ use crate::engine::{PathId, Session, SessionId};
 use crate::error::{LinkError, MessageError};
 use crate::link::hello::{Header, Identity, Kind};
 use crate::link::key;
+use crate::link::net::acceptor::Visit;
 use crate::link::net::call::Call;
 use crate::link::net::config::{NetConfig, NetEvent, Transport};
 use crate::link::net::datagram;
 use crate::link::net::dial::Dial;
 use crate::link::net::events::Interest;
-use crate::link::net::gate::Visit;
-use crate::link::net::knock::Reply;
+use crate::link::net::handshakes::Reply;
 use crate::link::net::pace::{self, Pace};
 use crate::link::net::peer::{Conn, Peer, Route, Way};
 use crate::link::net::record::RecordWriter;
 use crate::link::net::socket::set_unsent;
 use crate::link::net::stream::StreamReader;
-use crate::link::net::Fault;
+use crate::link::net::LinkFault;
 use crate::link::noise::Established;
 use crate::types::Address;
 use core::time::Duration;
@@ -51,14 +51,14 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    pub(super) fn dial(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Dial, Fault> {
+    pub(super) fn dial(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Dial, LinkFault> {
         let NetConfig { patience, connect_timeout, .. } = self.config;
         let dial = Dial::new(&self.terms, unit, addr, patience, now, connect_timeout)?;
         self.events.add(dial.waits_for().0, DIAL | u64::from(unit), Interest::Both)?;
         Ok(dial)
     }
 
-    fn call(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Call, Fault> {
+    fn call(&mut self, unit: Address, addr: SocketAddr, now: Duration) -> Result<Call, LinkFault> {
         let mut terms = self.terms.clone();
         terms.me.index = self.fresh_index()?;
         Call::new(terms, unit, addr, now, self.config.connect_timeout)
@@ -76,7 +76,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    fn unreachable(&mut self, unit: Address, fault: Fault, now: Duration) {
+    fn unreachable(&mut self, unit: Address, fault: LinkFault, now: Duration) {
         self.not_before.insert(unit, now + AGAIN);
         self.notes.push_back(NetEvent::Unreachable { unit, fault });
     }
@@ -89,7 +89,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 Ok(None) => {
                     let (stream, connecting) = dial.waits_for();
                     let interest = if connecting { Interest::Writable } else { Interest::Readable };
-                    self.events.change(stream, DIAL | u64::from(unit), interest).map_err(Fault::from)
+                    self.events.change(stream, DIAL | u64::from(unit), interest).map_err(LinkFault::from)
                 }
                 Ok(Some(established)) => {
                     let Some(Attempt::Dial(dial)) = self.attempts.remove(&unit) else { return };
@@ -115,10 +115,10 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    pub(super) fn serve_gate(&mut self, now: Duration) -> Result<(), OsError> {
+    pub(super) fn serve_acceptor(&mut self, now: Duration) -> Result<(), OsError> {
         let mut visits = Vec::new();
-        let Some(gate) = &mut self.gate else { return Ok(()) };
-        let served = gate.serve(now, |visit| visits.push(visit));
+        let Some(acceptor) = &mut self.acceptor else { return Ok(()) };
+        let served = acceptor.serve(now, |visit| visits.push(visit));
         for visit in visits {
             match visit {
                 Visit::Arrival(arrival) => self.adopt_stream(arrival.stream, arrival.established, false, now),
@@ -128,7 +128,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         served
     }
 
-    fn turned_away(&mut self, from: SocketAddr, fault: Fault) {
+    fn turned_away(&mut self, from: SocketAddr, fault: LinkFault) {
         tracing::warn!(%from, %fault, "turned a stranger away");
         self.told += 1;
         if self.told <= TOLD {
@@ -282,7 +282,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             Err(LinkError::Version { .. }) => None,
             Err(_) => return,
         };
-        let answer = matches!(kind, Some(Kind::Answer | Kind::Refusal | Kind::Cookie));
+        let answer = matches!(kind, Some(Kind::Answer | Kind::HandshakeRefusal | Kind::Cookie));
         if answer || kind.is_none() {
             let useful = self.attempts.iter_mut().filter_map(|(unit, attempt)| match attempt {
                 Attempt::Call(call) if call.addr == from => call.handle(bytes, now).then_some(*unit),

@@ -4,14 +4,14 @@
 use super::{Attempt, Hub, AGAIN};
 use crate::engine::PathId;
 use crate::error::{LinkError, MessageError};
-use crate::link::net::Fault;
+use crate::link::net::LinkFault;
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
 
 impl<B: AsMut<[u8]>> Hub<B> {
     /// A way to a peer is over. With the last one so is the peer, unless there is hope that it is made again.
-    pub(super) fn way_lost(&mut self, unit: Address, at: usize, fault: Fault, now: Duration) {
+    pub(super) fn way_lost(&mut self, unit: Address, at: usize, fault: LinkFault, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         peer.ways[at] = None;
         peer.session.handle_path_down(now, PathId(at as u8));
@@ -50,12 +50,12 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     /// An attempt to reach a peer again failed.
-    pub(super) fn not_mended(&mut self, unit: Address, fault: Fault, now: Duration) {
+    pub(super) fn not_mended(&mut self, unit: Address, fault: LinkFault, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         let Some(broke) = peer.broken.take_if(|_| peer.gone.is_none()) else { return };
         match fault {
             // Its process, or what was there, is gone: that is why.
-            Fault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke), now),
+            LinkFault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke), now),
             fault if is_of_the_way(&fault) => {
                 peer.broken = Some(broke);
                 self.not_before.insert(unit, now + AGAIN);
@@ -75,26 +75,26 @@ impl<B: AsMut<[u8]>> Hub<B> {
 }
 
 /// Whether another attempt may do better.
-fn is_of_the_way(fault: &Fault) -> bool {
+fn is_of_the_way(fault: &LinkFault) -> bool {
     match fault {
-        Fault::System(_) => true,
-        Fault::Peer(error) => {
+        LinkFault::System(_) => true,
+        LinkFault::Peer(error) => {
             matches!(error, LinkError::Busy | LinkError::Closed | LinkError::Deadline { .. })
         }
     }
 }
 
-fn error_of(unit: Address, fault: Fault) -> MessageError {
+fn error_of(unit: Address, fault: LinkFault) -> MessageError {
     match fault {
         // Not what it did is wrong, but what this unit did not.
-        Fault::Peer(LinkError::Dead { .. }) => {
+        LinkFault::Peer(LinkError::Dead { .. }) => {
             let reason = "it heard nothing of this unit for too long, gave it up and went on without it";
             MessageError::PeerLost { unit, reason: reason.to_owned() }
         }
-        Fault::Peer(error) if !is_of_the_way(&Fault::Peer(error.clone())) => {
+        LinkFault::Peer(error) if !is_of_the_way(&LinkFault::Peer(error.clone())) => {
             MessageError::BadPeer { unit, error }
         }
-        Fault::System(OsError::PeerClosed) => {
+        LinkFault::System(OsError::PeerClosed) => {
             MessageError::PeerLost { unit, reason: "its connection ended".to_owned() }
         }
         fault => MessageError::PeerLost { unit, reason: fault.to_string() },

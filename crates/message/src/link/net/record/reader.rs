@@ -1,6 +1,6 @@
 //! The incoming half.
 
-use super::super::{socket, Fault};
+use super::super::{socket, LinkFault};
 use super::{SEALED, SMALL};
 use crate::error::LinkError;
 use crate::link::seal::{Opener, RECORD, TAG};
@@ -31,7 +31,7 @@ pub struct RecordReader {
 
 /// What one read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct Received {
     /// Bytes in the place where they belong.
     pub body: usize,
     /// Bytes in all.
@@ -89,7 +89,7 @@ impl RecordReader {
         stream: &TcpStream,
         body: &mut [u8],
         ahead: usize,
-    ) -> Result<Option<Came>, OsError> {
+    ) -> Result<Option<Received>, OsError> {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.have, 0);
             (self.start, self.have) = (0, self.have - self.start);
@@ -107,7 +107,7 @@ impl RecordReader {
             let len = (2 * self.buf.len()).min(self.most);
             self.buf.resize(len, 0);
         }
-        Ok(Some(Came { body, all }))
+        Ok(Some(Received { body, all }))
     }
 
     /// Makes more of what has come [ready](RecordReader::ready), where all that was is taken: the next
@@ -151,7 +151,11 @@ impl RecordReader {
     ///
     /// # Errors
     /// Those of [`read`](RecordReader::read) and [`open`](RecordReader::open).
-    pub fn recv(&mut self, stream: &TcpStream, parts: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, Fault> {
+    pub fn recv(
+        &mut self,
+        stream: &TcpStream,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<usize>, LinkFault> {
         if self.ready().is_empty() {
             if self.is_plain() {
                 return Ok(socket::read(stream, parts)?);
@@ -181,7 +185,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// [`LinkError::BadField`] where its length cannot be; those of [`recv`](RecordReader::recv).
-    pub fn message(&mut self, stream: &TcpStream, limit: usize) -> Result<Option<&[u8]>, Fault> {
+    pub fn message(&mut self, stream: &TcpStream, limit: usize) -> Result<Option<&[u8]>, LinkFault> {
         if std::mem::take(&mut self.given) {
             self.message.clear();
         }

@@ -1,6 +1,6 @@
 //! The outgoing half.
 
-use super::super::{socket, Fault};
+use super::super::{socket, LinkFault};
 use super::SMALL;
 use crate::error::LinkError;
 use crate::link::seal::{Sealer, RECORD_PLAIN, TAG};
@@ -93,7 +93,7 @@ impl RecordWriter {
     ///
     /// # Errors
     /// Those of [`write`](RecordWriter::write).
-    pub fn send(&mut self, stream: &TcpStream, parts: &[IoSlice<'_>]) -> Result<Option<usize>, Fault> {
+    pub fn send(&mut self, stream: &TcpStream, parts: &[IoSlice<'_>]) -> Result<Option<usize>, LinkFault> {
         if !self.write(stream)? {
             return Ok(None);
         }
@@ -129,7 +129,7 @@ impl RecordWriter {
     ///
     /// # Errors
     /// [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed), or the system's.
-    pub fn write(&mut self, stream: &TcpStream) -> Result<bool, Fault> {
+    pub fn write(&mut self, stream: &TcpStream) -> Result<bool, LinkFault> {
         self.seal_pending()?;
         let mut turn = TURN;
         while self.queued > 0 && turn > 0 {

@@ -1,23 +1,23 @@
-//! The lanes of a session, by their index. Any channel may be the first, the last of all too: lanes are made
-//! in blocks, where they are used.
+//! The streams of a session, by their index. Any channel may be the first, the last of all too: streams are
+//! made in blocks, where they are used.
 
 use std::ops::{Index, IndexMut};
 
-/// Lanes of a block: those of four channels.
+/// Streams of a block: those of four channels.
 const BLOCK: usize = 16;
 
-/// One lane for each index below 2¹⁶, in time that does not depend on how many there are.
+/// One stream for each index below 2¹⁶, in time that does not depend on how many there are.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) struct Streams<T> {
     blocks: Vec<Option<Box<[T; BLOCK]>>>,
 }
 
-impl<T: Default> Lanes<T> {
-    pub fn new() -> Lanes<T> {
-        Lanes { blocks: Vec::new() }
+impl<T: Default> Streams<T> {
+    pub fn new() -> Streams<T> {
+        Streams { blocks: Vec::new() }
     }
 
-    /// A lane, if it or one beside it was [made](Lanes::make) before.
+    /// A stream, if it or one beside it was [made](Streams::make) before.
     pub fn get(&self, index: usize) -> Option<&T> {
         Some(&self.blocks.get(index / BLOCK)?.as_ref()?[index % BLOCK])
     }
@@ -27,7 +27,7 @@ impl<T: Default> Lanes<T> {
         Some(&mut self.blocks.get_mut(index / BLOCK)?.as_mut()?[index % BLOCK])
     }
 
-    /// A lane, made now if there is none.
+    /// A stream, made now if there is none.
     pub fn make(&mut self, index: usize) -> &mut T {
         let block = index / BLOCK;
         if self.blocks.len() <= block {
@@ -36,7 +36,7 @@ impl<T: Default> Lanes<T> {
         &mut self.blocks[block].get_or_insert_with(Default::default)[index % BLOCK]
     }
 
-    /// All lanes that were made, in order.
+    /// All streams that were made, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.blocks.iter().flatten().flat_map(|block| block.iter())
     }
@@ -58,20 +58,20 @@ impl<T: Default> Lanes<T> {
     }
 }
 
-impl<T: Default> Index<usize> for Lanes<T> {
+impl<T: Default> Index<usize> for Streams<T> {
     type Output = T;
 
-    /// A lane that was made before.
+    /// A stream that was made before.
     #[inline]
     fn index(&self, index: usize) -> &T {
-        self.get(index).expect("the lane was made")
+        self.get(index).expect("the stream was made")
     }
 }
 
-impl<T: Default> IndexMut<usize> for Lanes<T> {
+impl<T: Default> IndexMut<usize> for Streams<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        self.get_mut(index).expect("the lane was made")
+        self.get_mut(index).expect("the stream was made")
     }
 }
 
@@ -81,17 +81,17 @@ mod tests {
 
     #[test]
     fn only_what_is_used_is_there() {
-        let mut lanes = Lanes::<u32>::new();
-        assert!(lanes.get(0).is_none() && lanes.get_mut(65_535).is_none());
-        *lanes.make(65_535) = 7;
-        *lanes.make(17) = 3;
-        *lanes.make(17) += 1;
-        assert_eq!((lanes[65_535], lanes.get(17), lanes.get(0)), (7, Some(&4), None));
-        assert_eq!(lanes.iter().sum::<u32>(), 11);
-        let used: Vec<_> = lanes.iter_mut().filter(|(_, lane)| **lane != 0).map(|(at, _)| at).collect();
+        let mut streams = Streams::<u32>::new();
+        assert!(streams.get(0).is_none() && streams.get_mut(65_535).is_none());
+        *streams.make(65_535) = 7;
+        *streams.make(17) = 3;
+        *streams.make(17) += 1;
+        assert_eq!((streams[65_535], streams.get(17), streams.get(0)), (7, Some(&4), None));
+        assert_eq!(streams.iter().sum::<u32>(), 11);
+        let used: Vec<_> = streams.iter_mut().filter(|(_, stream)| **stream != 0).map(|(at, _)| at).collect();
         assert_eq!(used, [17, 65_535]);
-        assert_eq!(lanes.indices(), (16..32).chain(65_520..65_536).collect::<Vec<_>>());
-        lanes.clear();
-        assert!(lanes.get(17).is_none() && lanes.indices().is_empty());
+        assert_eq!(streams.indices(), (16..32).chain(65_520..65_536).collect::<Vec<_>>());
+        streams.clear();
+        assert!(streams.get(17).is_none() && streams.indices().is_empty());
     }
 }

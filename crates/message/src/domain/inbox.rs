@@ -1,6 +1,6 @@
 //! Messages that wait to be taken by `recv`: matched by sender and tag, first come first taken.
 
-use super::room::{Lease, Of, Rooms};
+use super::room::{Lease, RoomShare, Rooms};
 use crate::types::Address;
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -24,7 +24,7 @@ pub struct Mail {
 pub struct Mailbox {
     rooms: Arc<Rooms>,
     /// Each with what it holds.
-    mails: VecDeque<(Mail, (Of, u64))>,
+    mails: VecDeque<(Mail, (RoomShare, u64))>,
     /// What somebody waits for: sender and tag, any if `None`.
     awaited: Vec<(Option<Address>, Option<u32>)>,
 }
@@ -122,43 +122,43 @@ mod tests {
         let rooms = Arc::new(Rooms::new(1000, Arc::new(Bell::create(1).unwrap())));
         let mut box_ = Mailbox::new(rooms.clone());
         for (from, tag) in [(1, 5), (2, 5), (1, 6), (1, 5)] {
-            let lease = Lease::ask(&*rooms, Of::Mail, from.into(), false).unwrap();
+            let lease = Lease::ask(&*rooms, RoomShare::Mail, from.into(), false).unwrap();
             box_.put(mail(from, tag, from as usize), lease);
         }
-        assert_eq!(rooms.held(Of::Mail), 4 * 64 + 5);
+        assert_eq!(rooms.held(RoomShare::Mail), 4 * 64 + 5);
         assert_eq!(box_.take(Some(1), Some(6)), Some(mail(1, 6, 1)));
         assert_eq!(box_.take(Some(3), None), None);
         assert_eq!(box_.take(None, Some(5)), Some(mail(1, 5, 1)));
         assert_eq!(box_.take(Some(2), None), Some(mail(2, 5, 2)));
-        assert_eq!((box_.len(), rooms.held(Of::Mail)), (1, 65));
+        assert_eq!((box_.len(), rooms.held(RoomShare::Mail)), (1, 65));
         assert_eq!(box_.take(None, None), Some(mail(1, 5, 1)));
-        assert_eq!((box_.is_empty(), rooms.held(Of::Mail)), (true, 0));
+        assert_eq!((box_.is_empty(), rooms.held(RoomShare::Mail)), (true, 0));
         for len in [10, 20] {
-            box_.put(mail(1, 5, len), Lease::ask(&*rooms, Of::Mail, len as u64, false).unwrap());
+            box_.put(mail(1, 5, len), Lease::ask(&*rooms, RoomShare::Mail, len as u64, false).unwrap());
         }
         box_.clear();
-        assert_eq!((box_.is_empty(), rooms.held(Of::Mail)), (true, 0));
+        assert_eq!((box_.is_empty(), rooms.held(RoomShare::Mail)), (true, 0));
     }
 
     #[test]
     fn what_somebody_waits_for_is_known_until_it_is_taken() {
         let rooms = Arc::new(Rooms::new(1000, Arc::new(Bell::create(1).unwrap())));
         let mut box_ = Mailbox::new(rooms.clone());
-        let large = Lease::ask(&*rooms, Of::Mail, 5000, false).unwrap();
-        assert!(Lease::ask(&*rooms, Of::Mail, 1, false).is_none());
+        let large = Lease::ask(&*rooms, RoomShare::Mail, 5000, false).unwrap();
+        assert!(Lease::ask(&*rooms, RoomShare::Mail, 1, false).is_none());
         for _ in 0..2 {
             assert_eq!(box_.take_or_await(Some(1), Some(7)), None);
         }
         assert!(rooms.take_again(), "who was refused may have what is waited for");
         assert!(box_.is_awaited(1, 7) && !box_.is_awaited(1, 8) && !box_.is_awaited(2, 7));
-        let awaited = Lease::ask(&*rooms, Of::Awaited, 1, false).unwrap();
-        assert!(Lease::ask(&*rooms, Of::Awaited, 0, false).is_none());
+        let awaited = Lease::ask(&*rooms, RoomShare::Awaited, 1, false).unwrap();
+        assert!(Lease::ask(&*rooms, RoomShare::Awaited, 0, false).is_none());
         box_.put(mail(1, 7, 1), awaited);
-        let held = [rooms.held(Of::Awaited), rooms.held(Of::Mail)];
+        let held = [rooms.held(RoomShare::Awaited), rooms.held(RoomShare::Mail)];
         assert_eq!(held, [0, 5064 + 65], "it is one of the others now, should its waiter be gone");
         assert!(!box_.is_awaited(1, 7), "nor does a second one come for the same wait");
         assert_eq!(box_.take_or_await(Some(1), Some(7)), Some(mail(1, 7, 1)));
-        assert_eq!((box_.is_awaited(1, 7), rooms.held(Of::Mail)), (false, 5064));
+        assert_eq!((box_.is_awaited(1, 7), rooms.held(RoomShare::Mail)), (false, 5064));
         assert_eq!(box_.take_or_await(None, Some(3)), None);
         assert!(box_.is_awaited(9, 3));
         box_.forget_awaited(None, Some(3));

@@ -7,7 +7,7 @@
 
 use super::form::Form;
 use super::target::Draft;
-use super::wire::{self, unreadable, Fault, FromHost, Spec, ToHost, PROTOCOL};
+use super::wire::{self, unreadable, FileFault, FromHost, Spec, ToHost, PROTOCOL};
 use polyduct_message::meeting::{ConnId, Connections, Heard, Shared};
 use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::{clock, Errno, OsError};
@@ -27,7 +27,7 @@ struct Member {
 }
 
 /// What unit 0's thread works with.
-pub struct Host {
+pub struct Coordinator {
     connections: Connections,
     draft: Draft,
     form: Form,
@@ -39,7 +39,7 @@ pub struct Host {
     open_timeout: Duration,
 }
 
-impl Host {
+impl Coordinator {
     /// A host for `spec.units` units, the first of which is at the other end of `own`.
     pub fn new(
         listener: Listener,
@@ -49,14 +49,14 @@ impl Host {
         program: &str,
         own: (Conn, bool),
         open_timeout: Duration,
-    ) -> Host {
+    ) -> Coordinator {
         let (conn, scattered) = own;
         let mut connections = Connections::new(listener, PROTOCOL);
         let id = connections.adopt(conn);
         connections.admit(id);
         let mut members: Vec<Option<Member>> = (0..spec.units).map(|_| None).collect();
         members[0] = Some(Member { id, scattered, closed: None });
-        Host {
+        Coordinator {
             connections,
             draft,
             form,
@@ -72,15 +72,15 @@ impl Host {
     /// Does it all.
     pub fn run(mut self) {
         let end = self.serve();
-        if let Err(fault @ Fault::Disagree { .. }) = &end {
+        if let Err(fault @ FileFault::Disagree { .. }) = &end {
             self.linger(fault);
         }
         while self.accept().is_some() {}
-        let Host { mut connections, draft, form, members, .. } = self;
+        let Coordinator { mut connections, draft, form, members, .. } = self;
         let message = match end {
             Ok(steps) => match draft.commit(&form, steps) {
                 Ok(()) => FromHost::Committed,
-                Err(e) => FromHost::Failed(Fault::of(&e)),
+                Err(e) => FromHost::Failed(FileFault::of(&e)),
             },
             Err(fault) => {
                 drop(draft);
@@ -94,14 +94,15 @@ impl Host {
             connections.drop(member.id);
         }
         // Those who came too late, or never said who they are.
-        let message = if message == FromHost::Committed { FromHost::Failed(Fault::Busy) } else { message };
+        let message =
+            if message == FromHost::Committed { FromHost::Failed(FileFault::Busy) } else { message };
         for id in connections.all() {
             connections.send(id, &message, Vec::new());
         }
     }
 
     /// Until all units have closed; returns after how many steps.
-    fn serve(&mut self) -> Result<u64, Fault> {
+    fn serve(&mut self) -> Result<u64, FileFault> {
         loop {
             if !self.welcomed && self.members.iter().all(Option::is_some) {
                 self.welcome()?;
@@ -127,7 +128,7 @@ impl Host {
     }
 
     /// Tells the rest of the units about a disagreement as they come.
-    fn linger(&mut self, fault: &Fault) {
+    fn linger(&mut self, fault: &FileFault) {
         let start = clock::now();
         let mut to_come = self.members.iter().filter(|m| m.is_none()).count().saturating_sub(1);
         while to_come > 0 {
@@ -152,7 +153,7 @@ impl Host {
         }
     }
 
-    fn time_left(&self) -> Result<Duration, Fault> {
+    fn time_left(&self) -> Result<Duration, FileFault> {
         let waited = clock::now().saturating_sub(self.start);
         match self.open_timeout.checked_sub(waited).filter(|left| !left.is_zero()) {
             Some(left) => Ok(left),
@@ -162,13 +163,13 @@ impl Host {
                     .map(|u| u.to_string())
                     .collect();
                 let missing = wire::cut(&missing.join(", "), 200);
-                Err(Fault::Missing { missing, waited_ms: waited.as_millis() as u64 })
+                Err(FileFault::Missing { missing, waited_ms: waited.as_millis() as u64 })
             }
         }
     }
 
     /// Gives all units the file.
-    fn welcome(&mut self) -> Result<(), Fault> {
+    fn welcome(&mut self) -> Result<(), FileFault> {
         self.welcomed = true;
         let temporary = self.draft.temporary().map(str::to_owned);
         // A temporary name is held by the lock that turns would need; a directory has a file for them.
@@ -183,7 +184,7 @@ impl Host {
         Ok(())
     }
 
-    fn all_closed(&self) -> Result<Option<u64>, Fault> {
+    fn all_closed(&self) -> Result<Option<u64>, FileFault> {
         let mut first: Option<(u32, u64)> = None;
         let mut all = true;
         for (unit, member) in self.members.iter().enumerate() {
@@ -191,7 +192,7 @@ impl Host {
                 (None, _) => all = false,
                 (Some(steps), None) => first = Some((unit as u32, steps)),
                 (Some(steps), Some((other, other_steps))) if steps != other_steps => {
-                    return Err(Fault::Uneven { unit: unit as u32, steps, other, other_steps });
+                    return Err(FileFault::Uneven { unit: unit as u32, steps, other, other_steps });
                 }
                 _ => {}
             }
@@ -202,20 +203,20 @@ impl Host {
     /// Takes in one who waits. Without descriptors the listener turns one away; the others go on.
     fn accept(&mut self) -> Option<ConnId> {
         let errno = Errno::MFILE.raw_os_error();
-        self.connections.accept(|_| FromHost::Failed(Fault::System { op: "accept".into(), errno }))
+        self.connections.accept(|_| FromHost::Failed(FileFault::System { op: "accept".into(), errno }))
     }
 
     fn unit_of(&self, id: ConnId) -> Option<usize> {
         self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.id == id))
     }
 
-    fn turn_away(&mut self, id: ConnId, fault: Fault) {
+    fn turn_away(&mut self, id: ConnId, fault: FileFault) {
         self.connections.send(id, &FromHost::Failed(fault), Vec::new());
         self.connections.finish(id);
     }
 
     /// Somebody has said something, or is gone.
-    fn hear(&mut self, id: ConnId) -> Result<(), Fault> {
+    fn hear(&mut self, id: ConnId) -> Result<(), FileFault> {
         let heard = self.connections.hear::<ToHost>(id);
         let Some(unit) = self.unit_of(id) else {
             match heard {
@@ -224,9 +225,9 @@ impl Host {
                 }
                 Heard::Nothing => {}
                 Heard::Message(..) => {
-                    self.turn_away(id, Fault::BadPeer { unit: 0, what: "no hello".into() });
+                    self.turn_away(id, FileFault::BadPeer { unit: 0, what: "no hello".into() });
                 }
-                Heard::Bad(bad) => self.turn_away(id, Fault::BadPeer { unit: 0, what: unreadable(&bad) }),
+                Heard::Bad(bad) => self.turn_away(id, FileFault::BadPeer { unit: 0, what: unreadable(&bad) }),
                 Heard::Gone => self.connections.drop(id),
             }
             return Ok(());
@@ -238,20 +239,22 @@ impl Host {
                 member.closed = Some(steps);
                 Ok(())
             }
-            Heard::Message(ToHost::Abort { reason }, _) => Err(Fault::Aborted { unit: number, reason }),
-            Heard::Message(..) => Err(Fault::BadPeer { unit: number, what: "a message out of turn".into() }),
-            Heard::Bad(bad) => Err(Fault::BadPeer { unit: number, what: unreadable(&bad) }),
+            Heard::Message(ToHost::Abort { reason }, _) => Err(FileFault::Aborted { unit: number, reason }),
+            Heard::Message(..) => {
+                Err(FileFault::BadPeer { unit: number, what: "a message out of turn".into() })
+            }
+            Heard::Bad(bad) => Err(FileFault::BadPeer { unit: number, what: unreadable(&bad) }),
             Heard::Gone => Err(self.gone(number, id)),
             Heard::Nothing => Ok(()),
         }
     }
 
     /// Why a unit's connection is closed.
-    fn gone(&self, unit: u32, id: ConnId) -> Fault {
+    fn gone(&self, unit: u32, id: ConnId) -> FileFault {
         let process = self.connections.process(id);
         match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
-            true => Fault::Lost { unit, pid: self.connections.pid(id) },
-            false => Fault::Aborted { unit, reason: "it closed its connection".into() },
+            true => FileFault::Lost { unit, pid: self.connections.pid(id) },
+            false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
         }
     }
 
@@ -260,21 +263,21 @@ impl Host {
         &mut self,
         id: ConnId,
         (unit, program, spec, scattered): (u32, String, Spec, bool),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FileFault> {
         if program != self.program {
-            self.turn_away(id, Fault::Busy);
+            self.turn_away(id, FileFault::Busy);
             return Ok(());
         }
         if let Some((what, expected, found)) = self.spec.difference(&spec) {
-            let fault = Fault::Disagree { unit, what: what.to_owned(), expected, found };
+            let fault = FileFault::Disagree { unit, what: what.to_owned(), expected, found };
             self.turn_away(id, fault.clone());
             return Err(fault);
         }
         match self.members.get_mut(unit as usize) {
-            None => self.turn_away(id, Fault::BadPeer { unit, what: "no such unit".into() }),
+            None => self.turn_away(id, FileFault::BadPeer { unit, what: "no such unit".into() }),
             Some(Some(there)) => {
                 let pid = self.connections.pid(there.id);
-                self.turn_away(id, Fault::Duplicate { unit, pid });
+                self.turn_away(id, FileFault::Duplicate { unit, pid });
             }
             Some(place) => {
                 *place = Some(Member { id, scattered, closed: None });
@@ -289,6 +292,6 @@ fn no_descriptor(e: &std::io::Error) -> OsError {
     OsError::sys("dup", "the file", Errno::from_io_error(e).unwrap_or(Errno::MFILE))
 }
 
-fn host_failed(e: OsError) -> Fault {
-    Fault::Aborted { unit: 0, reason: e.to_string() }
+fn host_failed(e: OsError) -> FileFault {
+    FileFault::Aborted { unit: 0, reason: e.to_string() }
 }

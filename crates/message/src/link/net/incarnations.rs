@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 /// What the door knows of units that have come before.
 #[derive(Debug, Default)]
-pub struct Lives {
+pub struct Incarnations {
     /// Lost, or replaced: they do not come back.
     buried: HashMap<Address, u64>,
     /// Connected, and not to be replaced.
@@ -19,10 +19,10 @@ pub struct Lives {
     complete: bool,
 }
 
-impl Lives {
+impl Incarnations {
     /// Nobody has come yet. Whether a new life of a unit `replaces` one that is connected.
-    pub fn new(replaces: bool) -> Lives {
-        Lives { replaces, ..Lives::default() }
+    pub fn new(replaces: bool) -> Incarnations {
+        Incarnations { replaces, ..Incarnations::default() }
     }
 
     /// Whether one may come in.
@@ -61,7 +61,7 @@ impl Lives {
         }
     }
 
-    /// A unit left in order: another life of it may come, unless all [had come](Lives::complete).
+    /// A unit left in order: another life of it may come, unless all [had come](Incarnations::complete).
     pub fn free(&mut self, unit: Address) {
         self.held.remove(&unit);
         self.over.insert(unit);

@@ -1,12 +1,12 @@
 //! Who comes in: strangers that have proved the key, until they have said what they came for.
 
 use super::channel::Channel;
-use super::near::{Came, Door};
+use super::near::{Arrival, Door};
 use super::place::Place;
 use super::wire::First;
 use super::Trust;
-use polyduct_message::link::net::gate::{Gate, Limits, Visit};
-use polyduct_message::link::net::lives::Lives;
+use polyduct_message::link::net::acceptor::{Acceptor, Limits, Visit};
+use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
 use polyduct_os::{poll::PollItem, OsError};
 use polyduct_port::Options;
@@ -19,8 +19,8 @@ const WAITING: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A listener and those who came to it.
-pub struct Porch {
-    gate: Gate,
+pub struct PipeListener {
+    acceptor: Acceptor,
     addr: SocketAddr,
     /// Where readers of this host come, if they may map the slots.
     near: Option<Door>,
@@ -30,26 +30,31 @@ pub struct Porch {
     turned_away: Option<String>,
 }
 
-impl Porch {
+impl PipeListener {
     /// Listens at `addr` as the writer unit of these options, which say how long others may be silent, and
     /// whether those of this host may map its slots.
-    pub fn new(addr: SocketAddr, place: &Place, trust: &Trust, options: &Options) -> Result<Porch, OsError> {
+    pub fn new(
+        addr: SocketAddr,
+        place: &Place,
+        trust: &Trust,
+        options: &Options,
+    ) -> Result<PipeListener, OsError> {
         let (unit, borne) = (options.unit, options.silence);
         let listener = listen(addr)?;
         let addr = local_addr(&listener)?;
         // Several programs number their units alike; who may join is decided behind this door.
-        let lives = Lives::new(true);
-        let gate = Gate::new(
+        let incarnations = Incarnations::new(true);
+        let acceptor = Acceptor::new(
             listener,
             place.terms(trust, unit),
             Patience { dead_after: borne },
             Limits::default(),
-            lives,
+            incarnations,
         )?;
         let near = options.near.then(|| Door::new(place, trust, unit, addr));
         // Without it, the bytes are sent.
         let near = near.and_then(|door| door.inspect_err(|error| tracing::warn!(%error, "no slots")).ok());
-        Ok(Porch { gate, addr, near, waiting: Vec::new(), borne, turned_away: None })
+        Ok(PipeListener { acceptor, addr, near, waiting: Vec::new(), borne, turned_away: None })
     }
 
     /// Where it listens.
@@ -59,19 +64,19 @@ impl Porch {
 
     /// Adds what to wait for.
     pub fn items<'a>(&'a self, items: &mut Vec<PollItem<'a>>) {
-        items.push(PollItem::readable(&self.gate));
+        items.push(PollItem::readable(&self.acceptor));
         items.extend(self.waiting.iter().map(|(channel, _)| PollItem::readable(channel)));
         self.near.iter().for_each(|door| door.items(items));
     }
 
     /// Readers of this host that have come for the slots.
-    pub fn near(&mut self) -> Vec<Came> {
+    pub fn near(&mut self) -> Vec<Arrival> {
         self.near.as_mut().map(Door::serve).unwrap_or_default()
     }
 
     /// When [`serve`](Porch::serve) must be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
-        self.waiting.iter().map(|w| w.1 + DEADLINE).chain(self.gate.next_deadline()).min()
+        self.waiting.iter().map(|w| w.1 + DEADLINE).chain(self.acceptor.next_deadline()).min()
     }
 
     /// Who was turned away since this was asked last, the last of them, and why.
@@ -85,7 +90,7 @@ impl Porch {
     /// The system's: the listener is of no further use.
     pub fn serve(&mut self, now: Duration) -> Result<Vec<(Channel, First)>, OsError> {
         let (waiting, borne, turned_away) = (&mut self.waiting, self.borne, &mut self.turned_away);
-        self.gate.serve(now, |visit| match visit {
+        self.acceptor.serve(now, |visit| match visit {
             Visit::Arrival(arrival) => {
                 if waiting.len() == WAITING {
                     waiting.remove(0);

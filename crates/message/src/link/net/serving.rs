@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_micros(100);
 
 /// What is known of the program's looks. Times are of [`polyduct_os::clock::now`].
 #[derive(Debug, Default)]
-pub struct Duty {
+pub struct Serving {
     /// The last look, unless the thread was asked to serve since, and the first of those that came one after
     /// the other.
     last: Option<Duration>,
@@ -42,7 +42,7 @@ pub struct Duty {
     rests: bool,
 }
 
-impl Duty {
+impl Serving {
     /// The program polls and has nothing to do: whether it is to look at the sockets.
     pub fn look(&mut self, now: Duration) -> bool {
         let pause = if self.streak < STREAM { LOOK } else { BATCH };
@@ -109,77 +109,77 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     /// Asks so often, every so many µs from `at` on. Gives how often that was a look, and when it ended.
-    fn ask(duty: &mut Duty, at: Duration, times: u32, every: u32) -> (u32, Duration) {
-        let looks = (0..times).filter(|&n| duty.look(at + n * every * US)).count();
+    fn ask(serving: &mut Serving, at: Duration, times: u32, every: u32) -> (u32, Duration) {
+        let looks = (0..times).filter(|&n| serving.look(at + n * every * US)).count();
         (looks as u32, at + times * every * US)
     }
 
     #[test]
     fn who_polls_again_and_again_keeps_the_thread_away() {
-        let mut duty = Duty::default();
-        let (looks, end) = ask(&mut duty, 1000 * US, 10, 1);
+        let mut serving = Serving::default();
+        let (looks, end) = ask(&mut serving, 1000 * US, 10, 1);
         assert_eq!(looks, 10);
-        assert_eq!(duty.away(end), Some(AWAY - US));
-        assert_eq!(duty.away(end + AWAY), None, "it does something else");
+        assert_eq!(serving.away(end), Some(AWAY - US));
+        assert_eq!(serving.away(end + AWAY), None, "it does something else");
         // It looks no more often than that pays.
-        assert!(duty.look(end) && !duty.look(end) && !duty.look(end + US / 2));
+        assert!(serving.look(end) && !serving.look(end) && !serving.look(end + US / 2));
     }
 
     #[test]
     fn who_looks_now_and_then_does_not() {
-        let mut duty = Duty::default();
-        let (looks, end) = ask(&mut duty, 1000 * US, 100, 100);
-        assert_eq!((looks, duty.away(end - 100 * US)), (100, None));
-        let mut duty = Duty::default();
-        assert!(duty.look(1000 * US));
-        assert_eq!(duty.away(1000 * US), None, "a single look");
+        let mut serving = Serving::default();
+        let (looks, end) = ask(&mut serving, 1000 * US, 100, 100);
+        assert_eq!((looks, serving.away(end - 100 * US)), (100, None));
+        let mut serving = Serving::default();
+        assert!(serving.look(1000 * US));
+        assert_eq!(serving.away(1000 * US), None, "a single look");
     }
 
     #[test]
     fn who_sleeps_looks_again_when_there_was_news() {
-        let mut duty = Duty::default();
-        let (_, end) = ask(&mut duty, 1000 * US, 10, 1);
-        duty.rest();
-        assert_eq!(duty.away(end), None);
-        assert_eq!(ask(&mut duty, end, 10, 1).0, 0);
-        duty.wake();
-        assert_eq!(ask(&mut duty, end, 10, 1).0, 10);
-        assert!(duty.away(end + 10 * US).is_some());
-        duty.hand_back();
-        assert_eq!(duty.away(end + 10 * US), None);
-        assert!(duty.look(end + 10 * US), "it may still look");
+        let mut serving = Serving::default();
+        let (_, end) = ask(&mut serving, 1000 * US, 10, 1);
+        serving.rest();
+        assert_eq!(serving.away(end), None);
+        assert_eq!(ask(&mut serving, end, 10, 1).0, 0);
+        serving.wake();
+        assert_eq!(ask(&mut serving, end, 10, 1).0, 10);
+        assert!(serving.away(end + 10 * US).is_some());
+        serving.hand_back();
+        assert_eq!(serving.away(end + 10 * US), None);
+        assert!(serving.look(end + 10 * US), "it may still look");
     }
 
     #[test]
     fn a_stream_comes_in_batches_and_an_answer_at_once() {
-        let mut duty = Duty::default();
+        let mut serving = Serving::default();
         let mut now = 1000 * US;
         for _ in 0..=STREAM {
             now += 5 * US;
-            assert!(duty.look(now));
-            duty.found(now);
+            assert!(serving.look(now));
+            serving.found(now);
         }
-        assert_eq!(ask(&mut duty, now + US, 30, 1).0, 3);
+        assert_eq!(ask(&mut serving, now + US, 30, 1).0, 3);
         now += 31 * US;
-        duty.sent(true);
-        assert_eq!(ask(&mut duty, now, 30, 1).0, 30);
+        serving.sent(true);
+        assert_eq!(ask(&mut serving, now, 30, 1).0, 30);
         now += 30 * US;
-        duty.sent(false);
-        assert_eq!(ask(&mut duty, now + US, 30, 1).0, 3, "it waits for room");
+        serving.sent(false);
+        assert_eq!(ask(&mut serving, now + US, 30, 1).0, 3, "it waits for room");
         // What comes now and then is no stream.
-        duty.sent(true);
+        serving.sent(true);
         for _ in 0..50 {
             now += 50 * US;
-            assert!(duty.look(now));
-            duty.found(now);
+            assert!(serving.look(now));
+            serving.found(now);
         }
-        assert!(duty.look(now + US));
+        assert!(serving.look(now + US));
     }
 
     #[test]
     fn what_is_due_is_seen_to_now_and_then() {
-        let mut duty = Duty::default();
-        let ticks = (0..1000).filter(|&n| duty.tick(5 * US + n * US)).count();
+        let mut serving = Serving::default();
+        let ticks = (0..1000).filter(|&n| serving.tick(5 * US + n * US)).count();
         assert_eq!(ticks, 10);
     }
 }

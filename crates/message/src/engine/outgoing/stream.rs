@@ -1,5 +1,5 @@
-//! Messages on their way out in order: one [`OutLane`] for each channel, priority and order. It says which of
-//! them gives the next fragment, and whether any may after refusals.
+//! Messages on their way out in order: one [`OutStream`] for each channel, priority and order. It says which
+//! of them gives the next fragment, and whether any may after refusals.
 
 use super::{Outgoing, Payload};
 use crate::engine::config::Config;
@@ -24,9 +24,9 @@ pub(crate) struct Cut {
     pub cancel: bool,
 }
 
-/// Whether a lane may send, after refusals.
+/// Whether a stream may send, after refusals.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Gate {
+pub(crate) enum Admission {
     Open,
     /// Nothing new until then, or until the receiver says so.
     Paused(Duration),
@@ -35,7 +35,7 @@ pub(crate) enum Gate {
 }
 
 #[derive(Debug)]
-pub(crate) struct OutLane {
+pub(crate) struct OutStream {
     /// Number of the first message in `messages`.
     pub base: u64,
     pub messages: VecDeque<Outgoing>,
@@ -47,20 +47,20 @@ pub(crate) struct OutLane {
     resend: BTreeSet<u64>,
     /// Messages refused and not known to be accepted since.
     retry: BTreeSet<u64>,
-    /// Messages refused before and accepted now, with more to send. They go on whatever the gate says: they
-    /// hold buffers.
+    /// Messages refused before and accepted now, with more to send. They go on whatever the admission says:
+    /// they hold buffers.
     active: BTreeSet<u64>,
-    pub gate: Gate,
+    pub admission: Admission,
     backoff: Duration,
-    /// It stands in a queue of lanes to serve, or is starved.
+    /// It stands in a queue of streams to serve, or is starved.
     pub queued: bool,
     /// It waits until another message may begin.
     pub starved: bool,
 }
 
-impl Default for OutLane {
+impl Default for OutStream {
     fn default() -> Self {
-        OutLane {
+        OutStream {
             base: 0,
             messages: VecDeque::new(),
             cursor: 0,
@@ -68,7 +68,7 @@ impl Default for OutLane {
             resend: BTreeSet::new(),
             retry: BTreeSet::new(),
             active: BTreeSet::new(),
-            gate: Gate::Open,
+            admission: Admission::Open,
             backoff: Duration::ZERO,
             queued: false,
             starved: false,
@@ -76,7 +76,7 @@ impl Default for OutLane {
     }
 }
 
-impl OutLane {
+impl OutStream {
     pub fn get(&self, number: u64) -> Option<&Outgoing> {
         self.messages.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -125,12 +125,12 @@ impl OutLane {
         if ready && cursor < self.begun {
             return Some(cursor);
         }
-        match self.gate {
-            Gate::Paused(_) => return None,
-            Gate::Probing(number, _) => {
+        match self.admission {
+            Admission::Paused(_) => return None,
+            Admission::Probing(number, _) => {
                 return self.get(number).is_some_and(Outgoing::has_new).then_some(number)
             }
-            Gate::Open => {}
+            Admission::Open => {}
         }
         while let Some(&number) = self.retry.first() {
             match self.get(number) {
@@ -276,8 +276,8 @@ impl OutLane {
             if self.retry.remove(&number) && more {
                 self.active.insert(number);
             }
-            if matches!(self.gate, Gate::Probing(n, _) if n == number) {
-                self.gate = Gate::Open;
+            if matches!(self.admission, Admission::Probing(n, _) if n == number) {
+                self.admission = Admission::Open;
             }
         }
     }
@@ -293,38 +293,38 @@ impl OutLane {
         self.resend.remove(&number);
         self.active.remove(&number);
         self.retry.insert(number);
-        if !matches!(self.gate, Gate::Paused(_)) {
+        if !matches!(self.admission, Admission::Paused(_)) {
             self.backoff = (self.backoff * 2).clamp(config.retry_first, config.retry_max);
-            self.gate = Gate::Paused(now + self.backoff);
+            self.admission = Admission::Paused(now + self.backoff);
         }
         true
     }
 
     /// The receiver has buffers again, or the pause is over.
     pub fn go(&mut self, now: Duration, config: &Config) {
-        if let Gate::Paused(_) = self.gate {
-            self.gate = match self.retry.first() {
-                Some(&number) => Gate::Probing(number, now + config.retry_max),
-                None => Gate::Open,
+        if let Admission::Paused(_) = self.admission {
+            self.admission = match self.retry.first() {
+                Some(&number) => Admission::Probing(number, now + config.retry_max),
+                None => Admission::Open,
             };
         }
     }
 
-    /// When the gate changes by itself.
+    /// When the admission changes by itself.
     pub fn gate_deadline(&self) -> Option<Duration> {
-        match self.gate {
-            Gate::Open => None,
-            Gate::Paused(at) | Gate::Probing(_, at) => Some(at),
+        match self.admission {
+            Admission::Open => None,
+            Admission::Paused(at) | Admission::Probing(_, at) => Some(at),
         }
     }
 
-    /// The gate's time has come.
+    /// The admission's time has come.
     pub fn gate_time(&mut self, now: Duration, config: &Config) {
-        match self.gate {
-            Gate::Paused(at) if at <= now => self.go(now, config),
-            // Not a word about it: others of the lane may try. The message itself waits until its head is
+        match self.admission {
+            Admission::Paused(at) if at <= now => self.go(now, config),
+            // Not a word about it: others of the stream may try. The message itself waits until its head is
             // known to be there; what follows without a head would be of no use before.
-            Gate::Probing(_, at) if at <= now => self.gate = Gate::Open,
+            Admission::Probing(_, at) if at <= now => self.admission = Admission::Open,
             _ => {}
         }
     }
@@ -342,8 +342,8 @@ impl OutLane {
         m.lost.clear();
         self.drop_from_sets(number);
         self.backoff = Duration::ZERO;
-        if matches!(self.gate, Gate::Probing(n, _) if n == number) {
-            self.gate = Gate::Open;
+        if matches!(self.admission, Admission::Probing(n, _) if n == number) {
+            self.admission = Admission::Open;
         }
         true
     }
@@ -360,7 +360,7 @@ impl OutLane {
     }
 }
 
-impl OutLane {
+impl OutStream {
     /// Forgets the content of a message that its sender gave up; its number stays until the receiver has
     /// passed it. Returns whether the receiver may know of it already; if not, it hears when the message's
     /// turn comes.
@@ -378,8 +378,8 @@ impl OutLane {
             m.attempt = m.attempt.wrapping_add(1);
         }
         self.drop_from_sets(number);
-        if matches!(self.gate, Gate::Probing(n, _) if n == number) {
-            self.gate = Gate::Open;
+        if matches!(self.admission, Admission::Probing(n, _) if n == number) {
+            self.admission = Admission::Open;
         }
         known
     }

@@ -7,9 +7,9 @@
 //! repeats its message until it is answered, so nothing here has a timer.
 
 use super::cookie::{answer, Cookies};
-use super::lives::Lives;
+use super::incarnations::Incarnations;
 use crate::error::LinkError;
-use crate::link::hello::{Kind, Refusal, MESSAGE_LIMIT};
+use crate::link::hello::{HandshakeRefusal, Kind, MESSAGE_LIMIT};
 use crate::link::noise::{split, Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
@@ -30,13 +30,13 @@ struct Place {
 }
 
 /// The handshakes that others have begun with this side.
-pub struct Knock {
+pub struct Handshakes {
     terms: Terms,
     deadline: Duration,
     cookies: Cookies,
     /// In the order in which they began.
     places: VecDeque<Place>,
-    lives: Lives,
+    incarnations: Incarnations,
 }
 
 /// What to do about a datagram of the handshake.
@@ -56,14 +56,14 @@ pub enum Reply {
     },
 }
 
-impl Knock {
+impl Handshakes {
     /// Nobody but `lives` has come yet. Each handshake may take `deadline`. The index in `terms` is drawn
     /// anew for each.
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub fn new(terms: Terms, deadline: Duration, lives: Lives) -> Result<Knock, OsError> {
-        Ok(Knock { terms, deadline, cookies: Cookies::fresh()?, places: VecDeque::new(), lives })
+    pub fn new(terms: Terms, deadline: Duration, incarnations: Incarnations) -> Result<Handshakes, OsError> {
+        Ok(Handshakes { terms, deadline, cookies: Cookies::fresh()?, places: VecDeque::new(), incarnations })
     }
 
     /// Takes a datagram that is part of a handshake. `index` is what this side would be known by to a new
@@ -102,7 +102,7 @@ impl Knock {
                 Reply::Nothing
             }
             // Those are for the side that connects.
-            Kind::Answer | Kind::Refusal | Kind::Cookie => Reply::Nothing,
+            Kind::Answer | Kind::HandshakeRefusal | Kind::Cookie => Reply::Nothing,
         }
     }
 
@@ -121,7 +121,7 @@ impl Knock {
             Ok(pending) => Box::new(pending),
             Err(error) => return self.refuse(error, bytes),
         };
-        if let Err(error) = self.lives.check(pending.claims()) {
+        if let Err(error) = self.incarnations.check(pending.claims()) {
             return self.refuse(error, bytes);
         }
         let answer = pending.message().bytes().to_vec();
@@ -133,10 +133,10 @@ impl Knock {
 
     /// No refusal is longer than what it answers, so that nobody can be flooded with them.
     fn refuse(&self, error: LinkError, bytes: &[u8]) -> Reply {
-        if bytes.get(6) == Some(&(Kind::Refusal as u8)) {
+        if bytes.get(6) == Some(&(Kind::HandshakeRefusal as u8)) {
             return Reply::Nothing; // In no version are refusals answered.
         }
-        let refusal = Refusal::of(&error).map(|r| r.encode(self.terms.carrier, self.terms.trusted));
+        let refusal = HandshakeRefusal::of(&error).map(|r| r.encode(self.terms.carrier, self.terms.trusted));
         match refusal {
             Some(refusal) if refusal.len() <= bytes.len() => Reply::Refuse(refusal.to_vec(), error),
             _ => Reply::Nothing,
@@ -145,23 +145,23 @@ impl Knock {
 
     /// That life of a unit was lost, or is replaced: it is turned away from now on.
     pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.lives.bury(unit, incarnation);
+        self.incarnations.bury(unit, incarnation);
     }
 
-    /// That life of a unit is connected: others are turned away until it is [freed](Knock::free) or
-    /// [buried](Knock::bury).
+    /// That life of a unit is connected: others are turned away until it is [freed](Handshakes::free) or
+    /// [buried](Handshakes::bury).
     pub fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.lives.hold(unit, incarnation);
+        self.incarnations.hold(unit, incarnation);
     }
 
-    /// All have come: see [`Lives::complete`].
+    /// All have come: see [`Incarnations::complete`].
     pub fn complete(&mut self) {
-        self.lives.complete();
+        self.incarnations.complete();
     }
 
     /// A unit left in order: another life of it may come.
     pub fn free(&mut self, unit: Address) {
-        self.lives.free(unit);
+        self.incarnations.free(unit);
     }
 
     /// Handshakes under way.

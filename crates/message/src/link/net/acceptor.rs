@@ -11,11 +11,11 @@
 
 use super::events::{Events, Interest};
 use super::inbox::Inbox;
-use super::lives::Lives;
+use super::incarnations::Incarnations;
 use super::socket::{accept, write, Patience};
-use super::Fault;
+use super::LinkFault;
 use crate::error::LinkError;
-use crate::link::hello::{Carrier, Refusal, HEADER};
+use crate::link::hello::{Carrier, HandshakeRefusal, HEADER};
 use crate::link::noise::{Established, Pending, Terms};
 use crate::types::Address;
 use core::time::Duration;
@@ -105,11 +105,11 @@ pub enum Visit {
     /// It proved that it belongs here.
     Arrival(Box<Arrival>),
     /// It was turned away, and why.
-    TurnedAway(SocketAddr, Fault),
+    TurnedAway(SocketAddr, LinkFault),
 }
 
 /// The door of an endpoint.
-pub struct Gate {
+pub struct Acceptor {
     listener: TcpListener,
     terms: Terms,
     patience: Patience,
@@ -123,12 +123,12 @@ pub struct Gate {
     rests_until: Duration,
     /// The listener, unless full, and the strangers.
     events: Events,
-    lives: Lives,
+    incarnations: Incarnations,
     known: Known,
 }
 
-impl Gate {
-    /// A gate at a bound [listener](super::socket::listen), that keeps `lives` out or in.
+impl Acceptor {
+    /// A acceptor at a bound [listener](super::socket::listen), that keeps `lives` out or in.
     ///
     /// # Errors
     /// The system's, where it has no descriptor to spare.
@@ -137,14 +137,14 @@ impl Gate {
         terms: Terms,
         patience: Patience,
         limits: Limits,
-        lives: Lives,
-    ) -> Result<Gate, OsError> {
+        incarnations: Incarnations,
+    ) -> Result<Acceptor, OsError> {
         let (strangers, spare) = (Vec::with_capacity(STRANGERS), Some(EventFd::new()?));
         let events = Events::new()?;
         events.add(&listener, 0, Interest::Readable)?;
         let (full, rests_until) = (false, Duration::ZERO);
         let known = Known::default();
-        Ok(Gate {
+        Ok(Acceptor {
             listener,
             terms,
             patience,
@@ -154,7 +154,7 @@ impl Gate {
             full,
             rests_until,
             events,
-            lives,
+            incarnations,
             known,
         })
     }
@@ -171,26 +171,26 @@ impl Gate {
 
     /// That life of a unit was lost, or is replaced: it is turned away from now on.
     pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.lives.bury(unit, incarnation);
+        self.incarnations.bury(unit, incarnation);
     }
 
-    /// That life of a unit is connected: others are turned away until it is [freed](Gate::free) or
-    /// [buried](Gate::bury).
+    /// That life of a unit is connected: others are turned away until it is [freed](Acceptor::free) or
+    /// [buried](Acceptor::bury).
     pub fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.lives.hold(unit, incarnation);
+        self.incarnations.hold(unit, incarnation);
     }
 
-    /// All have come: see [`Lives::complete`].
+    /// All have come: see [`Incarnations::complete`].
     pub fn complete(&mut self) {
-        self.lives.complete();
+        self.incarnations.complete();
     }
 
     /// A unit left in order: another life of it may come.
     pub fn free(&mut self, unit: Address) {
-        self.lives.free(unit);
+        self.incarnations.free(unit);
     }
 
-    /// When [`serve`](Gate::serve) must be called at the latest.
+    /// When [`serve`](Acceptor::serve) must be called at the latest.
     pub fn next_deadline(&self) -> Option<Duration> {
         let due = |s: &Stranger| s.since + if self.full { self.granted(s) } else { self.limits.deadline };
         let rest = Some(self.rests_until).filter(|_| self.full && self.strangers.len() < STRANGERS);
@@ -253,7 +253,7 @@ impl Gate {
     /// Returns whether it left its place; another may be there then.
     fn serve_one(&mut self, at: usize, now: Duration, told: &mut impl FnMut(Visit)) -> bool {
         let stranger = &mut self.strangers[at];
-        let outcome = match stranger.hear(&self.terms, &self.lives, &mut self.known) {
+        let outcome = match stranger.hear(&self.terms, &self.incarnations, &mut self.known) {
             Ok(None) if now < stranger.since + self.limits.deadline => return false,
             Ok(None) => {
                 let limit_ms = self.limits.deadline.as_millis() as u64;
@@ -268,12 +268,12 @@ impl Gate {
             Ok(established) => {
                 let Stranger { stream, addr, .. } = stranger;
                 // The next one may be another life of it.
-                self.lives.hold(established.peer.unit, established.peer.incarnation);
+                self.incarnations.hold(established.peer.unit, established.peer.incarnation);
                 let _ = self.events.remove(&stream); // It was in there.
                 told(Visit::Arrival(Box::new(Arrival { stream, addr, established })));
             }
             Err(fault) => {
-                if let Fault::Peer(error) = &fault {
+                if let LinkFault::Peer(error) = &fault {
                     stranger.refuse(error, self.terms.trusted);
                 }
                 told(Visit::TurnedAway(stranger.addr, fault));
@@ -337,7 +337,7 @@ impl Gate {
         let accepted = accept(&self.listener, self.patience);
         let refused = matches!(accepted, Ok(Some(_)));
         if let Ok(Some((stream, addr))) = accepted {
-            refuse(&stream, Refusal::Busy, self.terms.trusted);
+            refuse(&stream, HandshakeRefusal::Busy, self.terms.trusted);
             told(Visit::TurnedAway(addr, LinkError::Busy.into()));
         }
         self.spare = EventFd::new().ok();
@@ -346,7 +346,7 @@ impl Gate {
 }
 
 /// Becomes readable when a stranger has said something or a newcomer can come in.
-impl AsFd for Gate {
+impl AsFd for Acceptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -356,15 +356,15 @@ impl Stranger {
     fn hear(
         &mut self,
         terms: &Terms,
-        lives: &Lives,
+        incarnations: &Incarnations,
         known: &mut Known,
-    ) -> Result<Option<Established>, Fault> {
+    ) -> Result<Option<Established>, LinkFault> {
         loop {
             let Some(message) = self.inbox.read(&self.stream)? else { return Ok(None) };
             if let Some(pending) = &mut self.pending {
                 let established = pending.confirm(message)?;
                 // Another life of it may have come in since this one knocked.
-                lives.check(&established.peer)?;
+                incarnations.check(&established.peer)?;
                 return Ok(Some(established));
             }
             let drawn = drawn(message);
@@ -373,7 +373,7 @@ impl Stranger {
             }
             let pending = Pending::new(terms, message)?;
             drawn.into_iter().for_each(|drawn| known.add(drawn));
-            lives.check(pending.claims())?;
+            incarnations.check(pending.claims())?;
             self.inbox.clear();
             let answer = pending.message().bytes();
             // The first bytes on a connection always fit into its buffer.
@@ -385,7 +385,7 @@ impl Stranger {
     }
 
     fn refuse(&self, error: &LinkError, trusted: bool) {
-        if let Some(refusal) = Refusal::of(error) {
+        if let Some(refusal) = HandshakeRefusal::of(error) {
             refuse(&self.stream, refusal, trusted);
         }
     }
@@ -404,7 +404,7 @@ fn host_of(addr: SocketAddr) -> u64 {
     }
 }
 
-fn refuse(stream: &TcpStream, refusal: Refusal, trusted: bool) {
+fn refuse(stream: &TcpStream, refusal: HandshakeRefusal, trusted: bool) {
     // Whether it can be told does not matter to us.
     let _ = write(stream, &[IoSlice::new(&refusal.encode(Carrier::Stream, trusted))]);
     drain(stream);
