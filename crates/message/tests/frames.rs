@@ -228,8 +228,8 @@ fn bent_bytes_get_their_exact_error() {
             raw(&[&[1, 8, 4, 0][..], &[0; 8], &7u64.to_le_bytes(), &[0; 16]].concat()),
             bad("fragment flags", 8, "a length only beside a head and before the end"),
         ),
-        ("stream 16384", bent(FRAGMENT + 2, &[0, 0x40]), bad("lane", 16384, "less than 16384")),
-        ("stream 65535", bent(FRAGMENT + 2, &[0xff, 0xff]), bad("lane", 65535, "less than 16384")),
+        ("stream 16384", bent(FRAGMENT + 2, &[0, 0x40]), bad("stream", 16384, "less than 16384")),
+        ("stream 65535", bent(FRAGMENT + 2, &[0xff, 0xff]), bad("stream", 65535, "less than 16384")),
         (
             "fragment length 2^24 - 1",
             bent(FRAGMENT + 8, &[0xff; 3]),
@@ -270,7 +270,7 @@ fn bent_bytes_get_their_exact_error() {
         (
             "refusal of stream 65535",
             raw(&[5, 0, 0xff, 0xff, 0, 0, 0, 0]),
-            bad("lane", 65535, "less than 16384"),
+            bad("stream", 65535, "less than 16384"),
         ),
         ("ping with content", raw(&[8, 0, 1, 0]), bad("ping", 1, ZERO)),
         ("pong with content", raw(&[9, 0, 0, 1]), bad("pong", 256, ZERO)),

@@ -2,10 +2,15 @@
 
 use super::end::Carrier;
 use super::error::BenchError;
+use super::link_carrier::{hear, tell};
 use super::tally::{words, Kind, Seen, Source, Tally, HIGH};
 use polyduct_message::config::Config;
-use polyduct_message::domain::{Channel, Domain, Options};
+use polyduct_message::domain::{Channel, Domain, Network, Options};
+use polyduct_message::link::key::JobKey;
+use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_message::{HandlerId, MessageError, Priority};
+use polyduct_os::socket::Conn;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,13 +35,17 @@ pub struct DomainCarrier {
 /// Joins a domain and installs the handler that counts. `first_fragment` in place of the usual first
 /// fragment. What is of high priority is answered by the handler itself where `answers` has a channel.
 fn join(
-    name: &str,
+    (name, network): (&str, Option<Network>),
     (unit, units): (u32, u32),
     first_fragment: Option<u64>,
     tally: &Arc<Tally>,
     answers: &Answers,
 ) -> Result<(Domain, HandlerId), BenchError> {
+    let far = network.is_some();
     let variable = |name: &str| {
+        if far && name == "POLYDUCT_MESSAGE_NEAR" {
+            return Some("0".to_owned());
+        }
         let given = first_fragment.filter(|_| name == "POLYDUCT_MESSAGE_FIRST_FRAGMENT");
         given.map(|bytes| bytes.to_string()).or_else(|| std::env::var(name).ok())
     };
@@ -44,6 +53,7 @@ fn join(
         config: Config::from_sources(None, variable)?,
         open_timeout: TIMEOUT,
         timeout: Some(TIMEOUT),
+        network,
         ..Options::new(name, unit, units)
     };
     let domain = Domain::join(options)?;
@@ -69,17 +79,33 @@ fn join(
     Ok((domain, handler))
 }
 
+/// How two units reach each other by TCP: unit 0 tells the other where it listens.
+fn network(conn: &Conn, unit: u32, trusted: bool) -> Result<Network, BenchError> {
+    let disagree = |what| BenchError::Disagree { what };
+    let key = JobKey::from_bytes([7; 32]).map_err(|_| disagree("the job's key"))?;
+    if unit == 0 {
+        let bound = listen((Ipv4Addr::LOCALHOST, 0).into())?;
+        let root = local_addr(&bound)?;
+        tell(conn, root.to_string().as_bytes(), &[])?;
+        return Ok(Network { trusted, bound: Some(Arc::new(bound)), ..Network::new(root, key) });
+    }
+    let root = std::str::from_utf8(&hear(conn)?.0).ok().and_then(|text| text.parse().ok());
+    Ok(Network { trusted, ..Network::new(root.ok_or(disagree("an address"))?, key) })
+}
+
 impl DomainCarrier {
-    /// Joins as unit 0 or 1 of two, with so many channels of low priority to the other.
+    /// Joins as unit 0 or 1 of two, with so many channels of low priority to the other: in shared memory, or by
+    /// TCP, trusted or not, to the process at the other end of a connection.
     pub fn new(
-        name: &str,
+        (name, tcp): (&str, Option<(&Conn, bool)>),
         unit: u32,
         channels: usize,
         first_fragment: Option<u64>,
         source: Source,
     ) -> Result<DomainCarrier, BenchError> {
         let (tally, answers) = (Tally::new(source), Answers::default());
-        let (domain, handler) = join(name, (unit, 2), first_fragment, &tally, &answers)?;
+        let network = tcp.map(|(conn, trusted)| network(conn, unit, trusted)).transpose()?;
+        let (domain, handler) = join((name, network), (unit, 2), first_fragment, &tally, &answers)?;
         let peer = 1 - unit.min(1);
         let low = (0..channels).map(|_| domain.channel(peer, Priority::Low)).collect::<Result<_, _>>()?;
         let high = domain.channel(peer, Priority::High)?;
@@ -100,7 +126,7 @@ impl DomainCarrier {
         source: Source,
     ) -> Result<(Domain, HandlerId, Arc<Tally>), BenchError> {
         let tally = Tally::new(source);
-        let (domain, handler) = join(name, (unit, units), None, &tally, &Answers::default())?;
+        let (domain, handler) = join((name, None), (unit, units), None, &tally, &Answers::default())?;
         Ok((domain, handler, tally))
     }
 

@@ -28,6 +28,11 @@ pub enum Way {
     Domain,
     /// The shared-memory link itself.
     Link,
+    /// The channels of a domain whose units use TCP on loopback.
+    DomainTcp {
+        /// Not encrypted.
+        trusted: bool,
+    },
     /// TCP on loopback.
     Tcp {
         /// Not encrypted.
@@ -236,8 +241,13 @@ fn act(part: &Part) -> Result<Outcome, BenchError> {
     let source = Source::new(source_bytes(play));
     let lanes = super::tally::HIGH;
     match play.way {
+        Way::DomainTcp { trusted } => {
+            let network = Some((&conn()?, trusted));
+            let carrier = DomainCarrier::new((name, network), unit, lanes, play.first_fragment, source)?;
+            whole(End::new(carrier, unit == 0), play, "a domain")
+        }
         Way::Domain => {
-            let carrier = DomainCarrier::new(name, unit, lanes, play.first_fragment, source)?;
+            let carrier = DomainCarrier::new((name, None), unit, lanes, play.first_fragment, source)?;
             let mut end = End::new(carrier, unit == 0);
             let outcome = match play.scene {
                 Scene::Region { put } => region(&mut end, play.size, put),

@@ -1,4 +1,5 @@
-//! Short messages over TCP on loopback: how many a second, and how long one takes, beside a bare connection.
+//! Short messages over TCP on loopback: how many a second by the channels of a domain, as programs send them,
+//! and how long one takes by the endpoint below them, beside a bare connection.
 
 use super::cases::play;
 use super::pair::{Effort, Scene, Way};
@@ -17,7 +18,7 @@ const TURNS: u32 = 20_000;
 pub fn cases(rounds: Rounds, effort: Effort) -> Vec<Case> {
     let mut cases = Vec::new();
     for (trusted, words, least) in [(true, "trusted", 2.0), (false, "encrypted", 1.0)] {
-        let what = effort.play(Way::Tcp { trusted }, Scene::Stream, 0, 300_000, 3);
+        let what = effort.play(Way::DomainTcp { trusted }, Scene::Stream, 0, 300_000, 3);
         cases.push(Case {
             name: format!("TCP, loopback, {words}, 8-byte messages a second"),
             unit: "M/s",
