@@ -158,7 +158,8 @@ fn who_dies_after_a_reset_is_known_to_be_dead() {
         for unit in &mut pipe.units {
             assert!(unit.wait_line("step"));
         }
-        assert!(pipe.units.iter().map(reset).sum::<usize>() >= 3);
+        // Units of one host may share memory, and then have connections to unit 0 only.
+        assert!(pipe.units.iter().map(reset).sum::<usize>() >= 2);
         let lost = loss_of(&pipe.units[victim]);
         pipe.units[victim].kill();
         let killed = Instant::now();

@@ -47,7 +47,9 @@ fn the_four_thousandth_dataset_is_made_as_fast_as_the_four_hundredth() {
     fill(400..3950);
     let late = middle(3950..4000);
     println!("{early:?}, with 3,600 more {late:?}");
-    assert!(late <= 2 * early, "{early:?}, with 3,600 more {late:?}");
+    // The disks may have more to do for others than before: what grows with the datasets was a hundred times
+    // as much.
+    assert!(late <= 2 * early + Duration::from_millis(10), "{early:?}, with 3,600 more {late:?}");
     // They are there for who opens the store anew.
     let fresh = Store::open(&place.0).unwrap();
     assert_eq!(fresh.datasets().unwrap().len(), 4000);
