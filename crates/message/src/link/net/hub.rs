@@ -233,8 +233,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     /// A peer is of no further use. The user is told after what had come from it.
-    fn lose(&mut self, unit: Address, error: MessageError, now: Duration) {
-        let error = self.away.explain(error, now);
+    fn lose(&mut self, unit: Address, error: MessageError) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         peer.gone.get_or_insert(error);
         for way in peer.ways.iter_mut().filter_map(Option::take) {
@@ -269,10 +268,11 @@ impl<B: AsMut<[u8]>> Hub<B> {
     }
 
     /// Forgets a peer that is over and tells so, unless it had left in order.
-    fn finish(&mut self, unit: Address) {
+    fn finish(&mut self, unit: Address, now: Duration) {
         let Some(peer) = self.peers.remove(&unit) else { return };
         let left = MessageError::PeerLeft { unit };
         let error = peer.gone.filter(|_| !peer.left).unwrap_or(left);
+        let error = self.away.explain(error, now);
         if !peer.left {
             self.notes.push_back(NetEvent::Lost { unit, error: error.clone() });
         }
@@ -402,6 +402,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
 
     /// The next thing to tell.
     pub fn poll_event(&mut self, now: Duration) -> Option<NetEvent<B>> {
+        self.wakes(now);
         loop {
             if let Some(note) = self.notes.pop_front() {
                 return Some(note);
@@ -425,7 +426,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                     self.ready.pop_front();
                     let over = peer.session.is_over() && peer.left;
                     if peer.gone.is_some() {
-                        self.finish(unit);
+                        self.finish(unit, now);
                         continue;
                     }
                     self.pump(unit, now);
@@ -458,7 +459,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                     (Broken::Aborted(code), _) => format!("it ended the session with code {code}"),
                     (Broken::Here, _) => "the session was ended here".to_owned(),
                 };
-                self.lose(unit, MessageError::PeerLost { unit, reason }, now);
+                self.lose(unit, MessageError::PeerLost { unit, reason });
                 return None;
             }
         })

@@ -87,7 +87,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
         }
         let mut event = state.hub.poll_event(now);
         if event.is_none() && self.look(state, now)? {
-            event = state.hub.poll_event(now);
+            event = state.hub.poll_event(clock::now());
         }
         if let (None, Some(error)) = (&event, &state.failed) {
             return Err(error.clone().into());
@@ -115,6 +115,8 @@ impl<B: AsMut<[u8]>> Shared<B> {
         let looked = self.events.wait(Some(Duration::ZERO), &mut found);
         let served = looked.and_then(|()| self.handle(state, &found, now));
         let any = found.iter().any(|&number| number != WAKE);
+        // This process may have been stopped since: what was found now is what others did meanwhile.
+        let now = if any { clock::now() } else { now };
         if any {
             state.serving.found(now);
         }
@@ -248,7 +250,8 @@ impl<B: AsMut<[u8]>> Shared<B> {
                 if state.batch.deadline().is_some_and(|deadline| now >= deadline) {
                     self.send_batch(&mut state, now)?;
                 }
-                let next = state.hub.handle_time(now)?;
+                // Asked again: this process may have been stopped while it read.
+                let next = state.hub.handle_time(clock::now())?;
                 let next = next.into_iter().chain(state.batch.deadline()).min();
                 self.tell(&state);
                 let away = state.serving.away(now);

@@ -208,8 +208,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 return None;
             }
             let reason = "another life of it came".to_owned();
-            self.lose(unit, MessageError::PeerLost { unit, reason }, now);
-            self.finish(unit);
+            self.lose(unit, MessageError::PeerLost { unit, reason });
+            self.finish(unit, now);
         }
         self.lost.remove(&unit);
         let at = usize::from((self.config.me < unit) != mine);
@@ -264,7 +264,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         known.broken = None;
         let frame = frame.min(peer.frame_limit as usize);
         if let Err(error) = known.session.handle_path_up(now, PathId(at as u8), frame) {
-            self.lose(unit, error, now);
+            self.lose(unit, error);
         }
         // The one that the other side began may have come first. What that may already take for a way has to
         // become one.

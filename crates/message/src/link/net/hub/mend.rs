@@ -26,7 +26,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
         let reachable = self.book.contains_key(&unit) && !self.closing;
         if !hope || !reachable {
-            return self.lose(unit, error_of(unit, fault), now);
+            return self.lose(unit, error_of(unit, fault));
         }
         tracing::warn!(unit, %fault, "a connection broke: it is made again");
         peer.broken = Some(fault);
@@ -55,12 +55,12 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some(broke) = peer.broken.take_if(|_| peer.gone.is_none()) else { return };
         match fault {
             // Its process, or what was there, is gone: that is why.
-            LinkFault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke), now),
+            LinkFault::System(OsError::NotListening { .. }) => self.lose(unit, error_of(unit, broke)),
             fault if is_of_the_way(&fault) => {
                 peer.broken = Some(broke);
                 self.not_before.insert(unit, now + AGAIN);
             }
-            fault => self.lose(unit, error_of(unit, fault), now),
+            fault => self.lose(unit, error_of(unit, fault)),
         }
     }
 
