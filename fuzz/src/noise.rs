@@ -37,16 +37,16 @@ fn target(input: &[u8]) {
         3 => {
             let mut terms = terms(1);
             terms.carrier = Carrier::Datagrams;
-            let mut knock = Handshakes::new(terms, Duration::from_secs(5), Incarnations::default())
+            let mut handshakes = Handshakes::new(terms, Duration::from_secs(5), Incarnations::default())
                 .expect("random bytes");
             let from = ([127, 0, 0, 1], 9).into();
-            match knock.handle(from, bytes, Duration::ZERO, 3) {
+            match handshakes.handle(from, bytes, Duration::ZERO, 3) {
                 Reply::Refuse(refusal, _) => assert!(refusal.len() <= bytes.len(), "no amplification"),
                 Reply::Arrival { .. } => panic!("nobody confirmed"),
                 Reply::Answer(answer) => assert!(answer.len() <= bytes.len(), "no amplification"),
                 Reply::Nothing => {}
             }
-            assert_eq!(knock.places(), 0, "nobody has a cookie");
+            assert_eq!(handshakes.places(), 0, "nobody has a cookie");
         }
         _ => {
             let mut a = Initiator::new(&terms(0), 1).expect("random bytes");

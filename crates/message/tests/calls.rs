@@ -31,7 +31,7 @@ fn terms(unit: u32) -> Terms {
     Terms { key: JobKey::from_bytes([7; 32]).unwrap(), me, trusted: false, carrier: Carrier::Datagrams }
 }
 
-fn knock() -> Handshakes {
+fn handshakes() -> Handshakes {
     Handshakes::new(terms(0), 5 * SECOND, Incarnations::default()).unwrap()
 }
 
@@ -68,9 +68,9 @@ fn first() -> Vec<u8> {
     Initiator::with_cookie(&terms(1), 0, &[3; COOKIE]).unwrap().message().bytes().to_vec()
 }
 
-/// What a unit that is called so gets for a knock.
-fn cookie(knock: &mut Handshakes, from: SocketAddr, now: Duration) -> Cookie {
-    let told = answer(knock.handle(from, &first(), now, 9));
+/// What a unit that is called gets for its first message.
+fn cookie(handshakes: &mut Handshakes, from: SocketAddr, now: Duration) -> Cookie {
+    let told = answer(handshakes.handle(from, &first(), now, 9));
     assert_eq!(Header::decode(&told).unwrap().kind, Kind::Cookie);
     told[told.len() - COOKIE..].try_into().unwrap()
 }
@@ -81,96 +81,96 @@ fn call(unit: u32, addr: SocketAddr, now: Duration) -> Call {
 
 #[test]
 fn strangers_leave_nothing_behind_whatever_they_recorded() {
-    let mut knock = knock();
+    let mut handshakes = handshakes();
     let first = first();
     for noise in
         [&b""[..], b"P", b"GET / HTTP/1.1", &[0xff; 1400], &first[..HEADER], &first[..first.len() - 1]]
     {
-        nothing(knock.handle(at(1), noise, START, 9));
+        nothing(handshakes.handle(at(1), noise, START, 9));
     }
     let mut version = first.clone();
     version[4] = 9;
-    let (told, error) = refused(knock.handle(at(1), &version, START, 9));
+    let (told, error) = refused(handshakes.handle(at(1), &version, START, 9));
     assert_eq!(told, HandshakeRefusal::Version { mine: VERSION.into(), yours: 9 });
     assert!(matches!(error, LinkError::Version { found: 9, .. }));
     // A refusal is never longer than what it answers, and never answered.
-    nothing(knock.handle(at(1), &version[..8], START, 9));
+    nothing(handshakes.handle(at(1), &version[..8], START, 9));
     version[6] = Kind::HandshakeRefusal as u8;
-    nothing(knock.handle(at(1), &version, START, 9));
+    nothing(handshakes.handle(at(1), &version, START, 9));
     for kind in [Kind::Answer, Kind::Confirm, Kind::HandshakeRefusal, Kind::Cookie] {
         let mut message = first.clone();
         message[6] = kind as u8;
-        nothing(knock.handle(at(1), &message, START, 9));
+        nothing(handshakes.handle(at(1), &message, START, 9));
     }
     let trusted = Initiator::with_cookie(&Terms { trusted: true, ..terms(1) }, 0, &[3; COOKIE]).unwrap();
-    let trust = refused(knock.handle(at(1), trusted.message().bytes(), START, 9));
+    let trust = refused(handshakes.handle(at(1), trusted.message().bytes(), START, 9));
     assert_eq!(trust, (HandshakeRefusal::Trust { mine: false }, LinkError::Trust { mine: false }));
     // A wrong key is told to who can be reached.
-    let good = cookie(&mut knock, at(1), START);
+    let good = cookie(&mut handshakes, at(1), START);
     let other = Terms { key: JobKey::from_bytes([8; 32]).unwrap(), ..terms(1) };
     let other = Initiator::with_cookie(&other, 0, &good).unwrap();
-    let key = refused(knock.handle(at(1), other.message().bytes(), START, 9));
+    let key = refused(handshakes.handle(at(1), other.message().bytes(), START, 9));
     assert_eq!(key, (HandshakeRefusal::Key, LinkError::Unauthentic));
-    assert_eq!(knock.places(), 0);
+    assert_eq!(handshakes.places(), 0);
 
     // A good one, recorded, from everywhere but its own address; and from there when it is old.
     let good = Initiator::with_cookie(&terms(1), 0, &good).unwrap().message().bytes().to_vec();
     let ((), most) = most_bytes(|| {
         for port in 2..10_000 {
-            let told = answer(knock.handle(at(port), &good, START, 9));
+            let told = answer(handshakes.handle(at(port), &good, START, 9));
             assert!(told.len() < good.len() && told[6] == Kind::Cookie as u8);
         }
-        answer(knock.handle(at(1), &good, START + 10 * SECOND, 9));
+        answer(handshakes.handle(at(1), &good, START + 10 * SECOND, 9));
     });
-    assert_eq!(knock.places(), 0);
+    assert_eq!(handshakes.places(), 0);
     assert!(most < 4 << 10, "{most} bytes");
 }
 
 #[test]
 fn each_message_may_come_twice_and_only_the_right_confirmation_counts() {
-    let mut knock = knock();
-    let good = cookie(&mut knock, at(1), START);
+    let mut handshakes = handshakes();
+    let good = cookie(&mut handshakes, at(1), START);
     let mut a = Initiator::with_cookie(&terms(1), 0, &good).unwrap();
-    let once = answer(knock.handle(at(1), a.message().bytes(), START, 9));
-    let twice = answer(knock.handle(at(1), a.message().bytes(), START + SECOND, 10));
-    assert_eq!((once == twice, knock.places()), (true, 1));
+    let once = answer(handshakes.handle(at(1), a.message().bytes(), START, 9));
+    let twice = answer(handshakes.handle(at(1), a.message().bytes(), START + SECOND, 10));
+    assert_eq!((once == twice, handshakes.places()), (true, 1));
     let (established, confirm) = a.answer(&twice).unwrap();
     assert_eq!(established.peer.index, 9);
-    nothing(knock.handle(at(2), confirm.bytes(), START + SECOND, 9)); // From elsewhere.
+    nothing(handshakes.handle(at(2), confirm.bytes(), START + SECOND, 9)); // From elsewhere.
     let mut changed = confirm.bytes().to_vec();
     *changed.last_mut().unwrap() ^= 1;
-    nothing(knock.handle(at(1), &changed, START + SECOND, 9));
-    match knock.handle(at(1), confirm.bytes(), START + SECOND, 9) {
+    nothing(handshakes.handle(at(1), &changed, START + SECOND, 9));
+    match handshakes.handle(at(1), confirm.bytes(), START + SECOND, 9) {
         Reply::Arrival { established, index } => assert_eq!((established.peer, index), (terms(1).me, 9)),
         _ => panic!("the right one counts"),
     }
-    nothing(knock.handle(at(1), confirm.bytes(), START + SECOND, 9));
-    knock.bury(1, terms(1).me.incarnation);
+    nothing(handshakes.handle(at(1), confirm.bytes(), START + SECOND, 9));
+    handshakes.incarnations.bury(1, terms(1).me.incarnation);
     let again = Initiator::with_cookie(&terms(1), 0, &good).unwrap();
-    let again = knock.handle(at(1), again.message().bytes(), START + SECOND, 9);
+    let again = handshakes.handle(at(1), again.message().bytes(), START + SECOND, 9);
     assert_eq!(refused(again), (HandshakeRefusal::Dead, LinkError::Dead { unit: 1 }));
 }
 
 #[test]
 fn places_are_for_those_who_know_the_key_and_nobody_loses_one_to_another() {
-    let mut knock = knock();
-    let enter = |knock: &mut Handshakes, port: u16| {
-        let good = cookie(knock, at(port), START);
+    let mut handshakes = handshakes();
+    let enter = |handshakes: &mut Handshakes, port: u16| {
+        let good = cookie(handshakes, at(port), START);
         let a = Initiator::with_cookie(&terms(u32::from(port)), 0, &good).unwrap();
-        (knock.handle(at(port), a.message().bytes(), START, port.into()), a)
+        (handshakes.handle(at(port), a.message().bytes(), START, port.into()), a)
     };
-    let (begun, mut oldest) = enter(&mut knock, 1);
+    let (begun, mut oldest) = enter(&mut handshakes, 1);
     let begun = answer(begun);
     for port in 2..=PLACES as u16 {
-        answer(enter(&mut knock, port).0);
+        answer(enter(&mut handshakes, port).0);
     }
-    nothing(enter(&mut knock, PLACES as u16 + 1).0);
-    assert_eq!(knock.places(), PLACES);
+    nothing(enter(&mut handshakes, PLACES as u16 + 1).0);
+    assert_eq!(handshakes.places(), PLACES);
     let (_, confirm) = oldest.answer(&begun).unwrap();
-    assert!(matches!(knock.handle(at(1), confirm.bytes(), START, 0), Reply::Arrival { .. }));
-    answer(enter(&mut knock, PLACES as u16 + 1).0);
-    nothing(knock.handle(at(1), b"", START + 5 * SECOND, 9));
-    assert_eq!(knock.places(), 0, "their time is over");
+    assert!(matches!(handshakes.handle(at(1), confirm.bytes(), START, 0), Reply::Arrival { .. }));
+    answer(enter(&mut handshakes, PLACES as u16 + 1).0);
+    nothing(handshakes.handle(at(1), b"", START + 5 * SECOND, 9));
+    assert_eq!(handshakes.places(), 0, "their time is over");
 }
 
 // -- a network --
@@ -185,7 +185,7 @@ struct Weather {
 /// Units that call unit 0, all at once, until each has its proof. Returns when the last had, and how many
 /// came in there.
 fn all_call(units: u16, weather: Weather, seed: u64, forgets: Option<Duration>) -> (Duration, usize) {
-    let (root, mut random, mut knock) = (at(9), Random::new(seed), knock());
+    let (root, mut random, mut handshakes) = (at(9), Random::new(seed), handshakes());
     let mut calls: BTreeMap<u16, Call> =
         (1..=units).map(|unit| (1000 + unit, call(unit.into(), root, START))).collect();
     let mut links: BTreeMap<u16, (Established, u32, Duration)> = BTreeMap::new();
@@ -210,7 +210,7 @@ fn all_call(units: u16, weather: Weather, seed: u64, forgets: Option<Duration>) 
         // It ends and starts again: nobody it knew counts any more.
         if forgets.is_some_and(|at| now >= START + at) {
             (forgets, came) = (None, 0);
-            knock = self::knock();
+            handshakes = self::handshakes();
             links.clear();
         }
         for (port, call) in &mut calls {
@@ -236,7 +236,7 @@ fn all_call(units: u16, weather: Weather, seed: u64, forgets: Option<Duration>) 
         while let Some(entry) = wire.first_entry().filter(|e| e.key().0 <= now) {
             let (from, to, bytes) = entry.remove();
             match (to, datagram::split(&bytes)) {
-                (9, _) => match knock.handle(at(from), &bytes, now, from.into()) {
+                (9, _) => match handshakes.handle(at(from), &bytes, now, from.into()) {
                     Reply::Nothing => {}
                     Reply::Answer(answer) => send(&mut wire, now, 9, from, answer),
                     Reply::Refuse(_, error) => panic!("{error}"),

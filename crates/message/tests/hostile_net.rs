@@ -1,4 +1,4 @@
-//! Connections by hand against a gate, on loopback: each stranger gets exactly its error, the others go on,
+//! Connections by hand against a acceptor, on loopback: each stranger gets exactly its error, the others go on,
 //! and nothing much is allocated before the key is proved. The time is an argument, so that no test waits for
 //! it.
 
@@ -35,9 +35,9 @@ fn terms(unit: u32, trusted: bool) -> Terms {
     Terms { key: JobKey::from_bytes([7; 32]).unwrap(), me, trusted, carrier: Carrier::Stream }
 }
 
-/// A gate of unit 1 with what came of its visitors.
+/// A acceptor of unit 1 with what came of its visitors.
 struct Door {
-    gate: Acceptor,
+    acceptor: Acceptor,
     addr: SocketAddr,
     now: Duration,
     turned_away: Vec<(SocketAddr, LinkFault)>,
@@ -48,7 +48,7 @@ impl Door {
     fn new(trusted: bool) -> Door {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = local_addr(&listener).unwrap();
-        let gate = Acceptor::new(
+        let acceptor = Acceptor::new(
             listener,
             terms(1, trusted),
             Patience::default(),
@@ -56,12 +56,12 @@ impl Door {
             Incarnations::default(),
         )
         .unwrap();
-        Door { gate, addr, now: START, turned_away: Vec::new(), arrived: Vec::new() }
+        Door { acceptor, addr, now: START, turned_away: Vec::new(), arrived: Vec::new() }
     }
 
     fn serve(&mut self) {
         let (arrived, turned_away) = (&mut self.arrived, &mut self.turned_away);
-        self.gate
+        self.acceptor
             .serve(self.now, |visit| match visit {
                 Visit::Arrival(arrival) => arrived.push(*arrival),
                 Visit::TurnedAway(addr, fault) => turned_away.push((addr, fault)),
@@ -78,7 +78,7 @@ impl Door {
                 return;
             }
             assert!(std::time::Instant::now() < end, "watchdog; turned away: {:?}", self.turned_away);
-            poll(&mut [PollItem::readable(&self.gate)], Some(Duration::from_millis(5))).unwrap();
+            poll(&mut [PollItem::readable(&self.acceptor)], Some(Duration::from_millis(5))).unwrap();
         }
     }
 
@@ -289,8 +289,8 @@ fn one_that_stops_at_any_byte_is_closed_when_it_ends_and_dropped_when_its_time_i
     for len in (0..good.len()).step_by(9) {
         let mut stream = door.connect();
         stream.write_all(&good[..len]).unwrap();
-        door.until(|d| d.gate.strangers() == 1);
-        assert_eq!(door.gate.next_deadline(), Some(door.now + 5 * SECOND));
+        door.until(|d| d.acceptor.strangers() == 1);
+        assert_eq!(door.acceptor.next_deadline(), Some(door.now + 5 * SECOND));
         door.now += 5 * SECOND;
         let late = LinkError::Deadline { what: "the proof of the key", limit_ms: 5000 };
         assert_eq!(door.verdict(&stream), late.into(), "{len}");
@@ -304,7 +304,7 @@ fn a_slow_drip_ends_at_the_deadline_and_holds_nobody_up() {
     let mut door = Door::new(false);
     let mut slow = door.connect();
     let addr = slow.local_addr().unwrap();
-    door.until(|d| d.gate.strangers() == 1);
+    door.until(|d| d.acceptor.strangers() == 1);
     let mut sent = 0;
     while !door.turned_away.iter().any(|(a, _)| *a == addr) {
         assert!(sent < 50, "5 s at 10 bytes a second");
@@ -333,7 +333,7 @@ fn recorded_first_messages_are_known_and_keep_nobody_out() {
             let first = initiator.message().bytes().to_vec();
             let mut good = door.connect();
             good.write_all(&first).unwrap();
-            door.until(|d| d.gate.strangers() == 1);
+            door.until(|d| d.acceptor.strangers() == 1);
             let mut answer = vec![0; first.len()];
             good.read_exact(&mut answer).unwrap();
             let (_, confirm) = initiator.answer(&answer).unwrap();
@@ -356,7 +356,7 @@ fn recorded_first_messages_are_known_and_keep_nobody_out() {
         // Those who were dropped come again.
         crowd.rotate_left(1);
         crowd[0] = play(d, 0);
-        assert!(d.gate.strangers() <= 1, "but for the good one nobody is kept");
+        assert!(d.acceptor.strangers() <= 1, "but for the good one nobody is kept");
         !d.arrived.is_empty()
     });
     let replay = LinkError::OutOfTurn { what: "a first message that came before" };
@@ -376,15 +376,15 @@ fn first_messages_that_nobody_confirms_hold_a_place_for_a_second_where_others_wa
             stream
         })
         .collect();
-    door.until(|d| d.gate.strangers() == STRANGERS && d.gate.is_full());
+    door.until(|d| d.acceptor.strangers() == STRANGERS && d.acceptor.is_full());
     let begun = door.now;
     let mut dial =
         Dial::new(&terms(0, false), 1, door.addr, Patience::default(), begun, 60 * SECOND).unwrap();
     let mut in_the_end = None;
     door.until(|d| {
         in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
-        if d.arrived.is_empty() && d.gate.is_full() {
-            d.now = d.gate.next_deadline().unwrap().max(d.now);
+        if d.arrived.is_empty() && d.acceptor.is_full() {
+            d.now = d.acceptor.next_deadline().unwrap().max(d.now);
         }
         !d.arrived.is_empty()
     });
@@ -466,7 +466,7 @@ fn floods_of_silent_connections_do_not_keep_a_good_peer_out() {
         let mut in_the_end = None;
         door.until(|d| {
             in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
-            assert!(d.gate.strangers() <= STRANGERS);
+            assert!(d.acceptor.strangers() <= STRANGERS);
             if d.arrived.is_empty() {
                 d.now += SECOND / 10;
                 (0..16).for_each(|_| flood.push(silent(d)));
@@ -483,12 +483,12 @@ fn floods_of_silent_connections_do_not_keep_a_good_peer_out() {
 fn those_of_one_address_give_way_to_others_and_not_the_other_way_round() {
     let mut door = Door::new(false);
     let others: Vec<_> = (1..=8).map(|n| connect_from(Ipv4Addr::new(127, 0, 1, n), door.addr)).collect();
-    door.until(|d| d.gate.strangers() == others.len());
+    door.until(|d| d.acceptor.strangers() == others.len());
     let _flood: Vec<_> = (0..3 * STRANGERS).map(|_| door.connect()).collect();
     door.until(|d| d.turned_away.len() == others.len() + 2 * STRANGERS);
     let of_the_flood = door.turned_away.iter().filter(|(from, _)| from.ip() == Ipv4Addr::LOCALHOST);
     assert_eq!(of_the_flood.count(), others.len() + 2 * STRANGERS);
-    assert_eq!(door.gate.strangers(), STRANGERS);
+    assert_eq!(door.acceptor.strangers(), STRANGERS);
     // The others are still there, to be heard.
     for mut other in others {
         other.write_all(b"GET /").unwrap();
@@ -518,18 +518,18 @@ fn strangers_together_hold_less_than_128_kib() {
             streams.push(stream);
             door.serve();
         }
-        door.until(|d| d.gate.strangers() == STRANGERS);
+        door.until(|d| d.acceptor.strangers() == STRANGERS);
     });
     println!("{STRANGERS} strangers hold at most {most} bytes");
     assert!(most < 128 << 10, "{most} bytes");
     // One stranger alone, silent or with the worst length it can claim.
     drop(streams);
-    door.until(|d| d.gate.strangers() == 0);
+    door.until(|d| d.acceptor.strangers() == 0);
     door.turned_away.clear();
     let (_stream, most) = most_bytes(|| {
         let mut stream = TcpStream::connect(door.addr).unwrap();
         stream.write_all(b"PDNT\x02\x00\x01\x00\0\0\0\0\x01\0\0\0\x80\0\0\0").unwrap();
-        door.until(|d| d.gate.strangers() == 1);
+        door.until(|d| d.acceptor.strangers() == 1);
         stream
     });
     assert!(most < 4096, "{most} bytes");
@@ -604,7 +604,7 @@ fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Link
     fault
 }
 
-/// Both have the gate's answer before either has confirmed: who comes second hears that the place is taken,
+/// Both have the acceptor's answer before either has confirmed: who comes second hears that the place is taken,
 /// in place of its first record.
 #[test]
 fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
@@ -623,7 +623,7 @@ fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
                 !dial.waits_for().1
             })
         });
-        door.until(|door| door.gate.strangers() == 2);
+        door.until(|door| door.acceptor.strangers() == 2);
         for (dial, _) in &knocks {
             assert_eq!(poll(&mut [PollItem::readable(dial.waits_for().0)], Some(10 * SECOND)).unwrap(), 1);
         }
@@ -679,7 +679,7 @@ fn lengths_beyond_the_limit_end_their_connection_only() {
 fn a_life_that_was_lost_does_not_come_back_but_a_replacement_may() {
     let mut door = Door::new(false);
     let lost = terms(0, false);
-    door.gate.bury(0, lost.me.incarnation);
+    door.acceptor.incarnations.bury(0, lost.me.incarnation);
     assert_eq!(door.dial(lost.clone()).err(), Some(LinkError::Dead { unit: 0 }.into()));
     let mut replacement = lost;
     replacement.me.incarnation += 1;

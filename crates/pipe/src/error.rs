@@ -101,6 +101,12 @@ pub enum PipeError {
 }
 
 impl PipeError {
+    /// A peer sends what makes no sense.
+    pub(crate) fn bad_peer(pipe: &str, what: impl Into<String>) -> PipeError {
+        let port = PortName::Pipe(pipe.to_owned());
+        PipeError::Port(PortError::BadPeer { port, peer: None, what: what.into() })
+    }
+
     /// What a unit is told that may not join, or not any more: a death is the same error as at any other
     /// moment.
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {

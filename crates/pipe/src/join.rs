@@ -65,10 +65,7 @@ impl Patience for Opening<'_> {
                 let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
                 PipeError::Refused { pipe, reason }
             }
-            Failure::Malformed => {
-                let what = "an unreadable message".into();
-                PipeError::Port(PortError::BadPeer { port, peer: None, what })
-            }
+            Failure::Malformed => PipeError::bad_peer(&pipe, "an unreadable message"),
         }
     }
 }
@@ -270,11 +267,7 @@ impl<'a> Joining<'a> {
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(self.opening.pipe.to_owned()),
-            peer: None,
-            what: what.to_owned(),
-        })
+        PipeError::bad_peer(self.opening.pipe, what)
     }
 }
 

@@ -101,11 +101,7 @@ pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
             came: Reached::ToStep(step),
         }),
         Stop::ReadersGone => PipeError::ReadersGone { pipe, step },
-        Stop::Corrupt(what) => PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(pipe),
-            peer: None,
-            what: what.to_owned(),
-        }),
+        Stop::Corrupt(what) => PipeError::bad_peer(&pipe, what),
     }
 }
 

@@ -13,7 +13,7 @@ use polyduct_copy::{Conversion, Kernels};
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
-use polyduct_port::{Expect, Options, PortError, PortName, Side, Stats, UnitName};
+use polyduct_port::{Expect, Options, PortError, Side, Stats, UnitName};
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
 
@@ -420,10 +420,7 @@ fn conversion(pipe: &str, given: &Dataset, elem: ElemType) -> Result<Option<Conv
     }
     // Unit 0 refuses others before the welcome.
     Conversion::between(given.elem(), elem).map(Some).ok_or_else(|| {
-        PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(pipe.to_owned()),
-            peer: None,
-            what: format!("a welcome to a pipe of {}, which does not convert to {elem}", given.elem()),
-        })
+        let given = given.elem();
+        PipeError::bad_peer(pipe, format!("a welcome to a pipe of {given}, which does not convert to {elem}"))
     })
 }

@@ -59,11 +59,7 @@ pub fn opening<T>(
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(PipeError::Port(PortError::BadPeer {
-                    port: PortName::Pipe(pipe.to_owned()),
-                    peer: None,
-                    what: "the rendezvous ended".into(),
-                }))
+                return Err(PipeError::bad_peer(pipe, "the rendezvous ended"))
             }
         }
     }
@@ -393,9 +389,7 @@ fn build(welcome: &Welcome) -> Result<(OwnedFd, Slots), OsError> {
 
 /// The control state in a segment that unit 0 handed over, whose descriptor comes back.
 pub fn attach(pipe: &str, fd: OwnedFd, welcome: &Welcome) -> Result<(OwnedFd, Slots), PipeError> {
-    let bad = |what: String| {
-        PipeError::Port(PortError::BadPeer { port: PortName::Pipe(pipe.to_owned()), peer: None, what })
-    };
+    let bad = |what: String| PipeError::bad_peer(pipe, what);
     let sizes = sizes(welcome).ok_or_else(|| bad(format!("sizes out of limits: {welcome:?}")))?;
     let len = Slots::len_bytes(&sizes);
     let segment = Segment::from_fd(fd, len, len, Access::ReadWrite)

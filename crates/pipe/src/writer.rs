@@ -12,7 +12,7 @@ use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
-use polyduct_port::{OnLoss, Options, PortError, PortName, Readers, Scope, Side, Stats};
+use polyduct_port::{OnLoss, Options, PortError, Readers, Scope, Side, Stats};
 use polyduct_slots::{Begin, Turn};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -66,9 +66,21 @@ pub(crate) trait WriterEnd: Send + Sync {
     /// Publishes step `n`, or skips it where the queue drops it.
     fn finish(&mut self, port: &mut Port, n: u64, begin: Begin) -> Result<(), PipeError>;
 
-    /// Writes step `n`, which has begun, from the caller's memory: fills its slot and publishes it, unless
-    /// there is a shorter way.
+    /// Writes step `n`, which has begun, from the caller's memory, through its slot unless there is a
+    /// shorter way.
     fn write(
+        &mut self,
+        port: &mut Port,
+        n: u64,
+        turn: Turn,
+        part: &[u8],
+        with: Kernels,
+    ) -> Result<(), PipeError> {
+        self.write_slot(port, n, turn, part, with)
+    }
+
+    /// Fills the slot of step `n`, which has begun, and publishes it.
+    fn write_slot(
         &mut self,
         port: &mut Port,
         n: u64,
@@ -95,13 +107,7 @@ pub(crate) trait WriterEnd: Send + Sync {
 
 /// Copies a part into its slot.
 pub(crate) fn fill(port: &Port, slot: &mut [u8], part: &[u8], with: Kernels) -> Result<(), PipeError> {
-    with.memcpy(slot.into(), part.into()).map_err(|e| {
-        PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(port.pipe.clone()),
-            peer: None,
-            what: e.to_string(),
-        })
-    })
+    with.memcpy(slot.into(), part.into()).map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
 }
 
 /// A dataset given when opening, or left to the readers.

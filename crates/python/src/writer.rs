@@ -203,11 +203,12 @@ impl WritePort {
             Some(form) => (form.elem, &form.shape[..], form.is_fortran),
             None => (elem, &len[..], false),
         };
-        // SAFETY: a step of a pipe lies in the writer's segment (or its scratch memory for steps that the
-        // queue drops), `len_bytes` long, as its form is, and neither moves nor goes before the writer does,
-        // which `memory` keeps. While the step is open nothing else in this process touches it; later there
-        // may be readers in other processes, and the next write to the slot: bytes, for which every value is
-        // valid. Arrays of NumPy are raw memory to Rust.
+        // A step of a pipe lies in the writer's segment (or its scratch memory, for steps that the queue
+        // drops). Once it is published there may be readers in other processes, and the next write to the
+        // slot: to Rust, arrays of NumPy are raw memory.
+        // SAFETY: the part is `len_bytes` long, as its form is, it neither moves nor goes before the writer
+        // does, which `memory` keeps, nothing else in this process touches it while the step is open, and
+        // its bytes may have any value.
         unsafe { array::over(py, elem, shape, array::flags_of(is_fortran), address as *mut u8, memory) }
     }
 

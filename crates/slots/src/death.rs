@@ -1,4 +1,4 @@
-//! Where a unit may be killed between two changes of the shared state: the [simulation](super::sim) ends it
+//! Where a unit may be killed between two changes of the shared state: the simulation in `sim` ends it
 //! there. Nothing elsewhere.
 
 #[cfg(not(test))]

@@ -133,7 +133,7 @@ pub(super) fn ask(
 /// it does not listen: whether it ever will.
 ///
 /// # Errors
-/// As [`Joined::join`]; [`MessageError::PeerLost`] where the partner is gone.
+/// What the partner refuses it for; [`MessageError::PeerLost`] where it is gone.
 pub fn ask_for_link(
     who: &Who<'_>,
     to: Address,

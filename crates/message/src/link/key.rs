@@ -176,12 +176,7 @@ impl JobKey {
             data.extend((part.len() as u32).to_le_bytes());
             data.extend(*part);
         }
-        let mut mac = [0; 32];
-        // The handshake needs the same hash: it is there.
-        if let Some(mut hash) = DefaultResolver.resolve_hash(&HashChoice::SHA256) {
-            hash.hmac(&self.0[..], &data, &mut mac);
-        }
-        mac
+        hmac(&self.0, &data)
     }
 
     /// Whether somebody who knows the key has said this of these parts; takes the same time wherever it
@@ -193,6 +188,16 @@ impl JobKey {
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+/// HMAC-SHA256 (RFC 2104).
+pub(crate) fn hmac(key: &[u8; 32], data: &[u8]) -> [u8; 32] {
+    let mut mac = [0; 32];
+    // The handshake needs the same hash: it is there.
+    if let Some(mut hash) = DefaultResolver.resolve_hash(&HashChoice::SHA256) {
+        hash.hmac(key, data, &mut mac);
+    }
+    mac
 }
 
 impl fmt::Debug for JobKey {

@@ -166,13 +166,7 @@ impl Mapped {
                 }
             })
         });
-        copied.map_err(|e| {
-            PipeError::Port(PortError::BadPeer {
-                port: PortName::Pipe(pipe.clone()),
-                peer: None,
-                what: e.to_string(),
-            })
-        })
+        copied.map_err(|e| PipeError::bad_peer(pipe, e.to_string()))
     }
 
     /// Copies what one writer has for this unit from that one's own memory. `false` when it lies in the slot

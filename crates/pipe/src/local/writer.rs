@@ -24,7 +24,7 @@ use polyduct_os::{
     socket::{Conn, Listener},
     OsError,
 };
-use polyduct_port::{Options, PortError, PortName, Side, UnitName};
+use polyduct_port::{Options, Side, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::sync::{mpsc, Arc};
 
@@ -59,7 +59,7 @@ pub(crate) fn open(
         };
         (opened.welcome, opened.slots, own, thread, mapping, opened.waits)
     } else {
-        let mapping = mapping.ok_or_else(|| bad_peer(pipe, "no dataset"))?;
+        let mapping = mapping.ok_or_else(|| PipeError::bad_peer(pipe, "no dataset"))?;
         let mut made = Some(segment(pipe, &mapping, options)?);
         let len = made.as_ref().map_or(0, Segment::len);
         let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
@@ -92,11 +92,6 @@ pub(crate) fn open(
 fn segment(pipe: &str, mapping: &Mapping, options: &Options) -> Result<Segment, PipeError> {
     let (_, total) = slot_sizes(mapping, options)?;
     Segment::create("polyduct-slots", total).map_err(system(pipe))
-}
-
-fn bad_peer(pipe: &str, what: &str) -> PipeError {
-    let port = PortName::Pipe(pipe.to_owned());
-    PipeError::Port(PortError::BadPeer { port, peer: None, what: what.to_owned() })
 }
 
 impl Slotted {
@@ -170,8 +165,7 @@ impl WriterEnd for Slotted {
         if self.offers && self.readers_come(port, part.len()) {
             return self.offer(port, turn, part, with);
         }
-        port.timed(part.len(), |port| crate::writer::fill(port, self.slot_mut(turn), part, with))?;
-        self.finish(port, n, Begin::Fill(turn))
+        self.write_slot(port, n, turn, part, with)
     }
 
     fn domain(&mut self, port: &mut Port, wishes: &DomainOptions, n: u64) -> Result<Domain, PipeError> {
@@ -254,7 +248,7 @@ fn serve(
     let thread = spawn(pipe, move || server.run(first))?;
     // A replacement goes on with its predecessor's slots.
     let opened = opening(pipe, &outcome, options).and_then(|mut opened| {
-        let own = opened.late.take().or(own).ok_or_else(|| bad_peer(pipe, "no slots"))?;
+        let own = opened.late.take().or(own).ok_or_else(|| PipeError::bad_peer(pipe, "no slots"))?;
         Ok((opened, own))
     });
     match opened {

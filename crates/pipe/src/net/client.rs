@@ -472,11 +472,7 @@ impl Client {
 
     /// An error for a peer that answered something else than it should.
     pub fn bad(&self, what: &str) -> PipeError {
-        PipeError::Port(PortError::BadPeer {
-            port: PortName::Pipe(self.pipe.clone()),
-            peer: None,
-            what: what.to_owned(),
-        })
+        PipeError::bad_peer(&self.pipe, what)
     }
 
     fn stopped(&self, stop: Stop, step: u64) -> PipeError {

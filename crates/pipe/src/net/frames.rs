@@ -135,10 +135,7 @@ impl Frames {
 
     fn check_header(&self, step: u64, route: &Route) -> Result<(), LinkError> {
         let word = |at: usize| self.header[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        if word(0) != step {
-            let (what, expected) = ("step", "the one that is complete");
-            return Err(LinkError::BadField { what, found: word(0), expected });
-        }
+        check_step(word(0), step)?;
         check_len(word(8), route)
     }
 
@@ -194,6 +191,15 @@ impl Frames {
             }
             self.runs.pop_front();
         }
+    }
+}
+
+/// Whether the writer speaks of the step that unit 0 has said is complete.
+pub fn check_step(found: u64, step: u64) -> Result<(), LinkError> {
+    let (what, expected) = ("step", "the one that is complete");
+    match found == step {
+        true => Ok(()),
+        false => Err(LinkError::BadField { what, found, expected }),
     }
 }
 

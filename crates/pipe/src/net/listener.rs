@@ -74,7 +74,7 @@ impl PipeListener {
         self.near.as_mut().map(Door::serve).unwrap_or_default()
     }
 
-    /// When [`serve`](Porch::serve) must be called at the latest.
+    /// When [`serve`](PipeListener::serve) must be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         self.waiting.iter().map(|w| w.1 + DEADLINE).chain(self.acceptor.next_deadline()).min()
     }

@@ -7,6 +7,7 @@
 //! when it is filled again, the step protocol says as ever. That the connection stands tells that the other
 //! unit lives.
 
+use super::frames::check_step;
 use super::job::{Serves, Stock};
 use super::place::Place;
 use super::store::Store;
@@ -238,7 +239,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// NearAsk for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if
+    /// Asks for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if
     /// that is on this host.
     pub fn ask(
         (place, trust): (&Place, &Trust),
@@ -293,7 +294,7 @@ impl Mapping {
         Ok(true)
     }
 
-    /// NearAsk for a step, where the queue may drop some.
+    /// Asks for a step, where the queue may drop some.
     ///
     /// # Errors
     /// The writer is gone, or takes nothing.
@@ -311,11 +312,7 @@ impl Mapping {
     pub fn slot(&mut self, step: u64, slot: u32) -> Result<Option<&[u8]>, LinkFault> {
         match self.hear()? {
             None => return Ok(None),
-            Some((NearTell::Step(found), _)) if found == step => {}
-            Some((NearTell::Step(found), _)) => {
-                let (what, expected) = ("step", "the one that is complete");
-                return Err(LinkError::BadField { what, found, expected }.into());
-            }
+            Some((NearTell::Step(found), _)) => check_step(found, step)?,
             Some(_) => return Err(LinkError::OutOfTurn { what: "slots that were not asked for" }.into()),
         }
         let slot = self.slots.get(slot as usize).and_then(|slot| slot.slice(0..self.len).ok());

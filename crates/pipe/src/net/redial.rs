@@ -146,7 +146,7 @@ impl Caller {
     /// `step` comes again then.
     ///
     /// # Errors
-    /// What unit 0 says of the writer unit, or of the pipe; [`PipeError::Timeout`] where one that may be
+    /// What unit 0 says of the writer unit, or of the pipe; [`PortError::Timeout`] where one that may be
     /// replaced is there, and opens no lane.
     pub fn again(&self, client: &mut Client, lane: &mut Lane, step: u64) -> Result<bool, PipeError> {
         let Some(mut redial) = lane.redial.take() else { return Ok(true) };

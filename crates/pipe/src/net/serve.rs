@@ -99,7 +99,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for a bound porch. Units meet in the domain of the port at `meets_at`.
+    /// A server for a bound listener. Units meet in the domain of the port at `meets_at`.
     pub fn new(
         pipe: &str,
         (listener, meets_at): (PipeListener, SocketAddr),

@@ -157,7 +157,7 @@ impl Member {
     /// when it does not [commit](Self::committed).
     ///
     /// # Errors
-    /// The system's refusals; [`FileError::Timeout`] and [`FileError::Interrupted`].
+    /// The system's refusals; [`PortError::Timeout`] and [`PortError::Interrupted`].
     pub fn say_closed(&self, steps: u64, options: &Options) -> Result<(), FileError> {
         let wait = Wait::new(&self.path, options, options.port.timeout, "unit 0 to listen");
         self.say(&ToHost::Closed { steps }, &wait)

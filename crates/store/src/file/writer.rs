@@ -57,7 +57,7 @@ pub struct FileWriter {
     reserved: bool,
     /// A window of the file.
     buffer: Vec<u8>,
-    /// The part that [`step`](FileWriter::step) gives to be filled.
+    /// The part that [`step_mut`](FileWriter::step_mut) gives to be filled.
     part: Vec<u8>,
     stats: Stats,
 }

@@ -102,18 +102,23 @@ fn files_of_another_store_are_found_and_made_good() {
     }
 }
 
+/// Writes so many steps of `x` to the store of two units at `dir`, and copies all of it.
+fn fork_with_steps(steps: u64, dir: &Path, fork: &Path) {
+    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
+    write(dir, "x", &dataset, "*", 1, false, 0..steps).into_iter().for_each(|r| r.unwrap());
+    copy(dir, fork);
+    for unit in ["unit0", "unit1"] {
+        copy(&dir.join(unit), &fork.join(unit));
+        copy(&dir.join(unit).join("objects"), &fork.join(unit).join("objects"));
+    }
+}
+
 /// Without parity nothing but the epochs tells what a copy of the store wrote, which went on apart.
 #[test]
 fn what_a_copy_wrote_that_went_on_apart_is_not_read_where_nothing_contradicts_it() {
     let (place, other) = (Place::store(2, 0, BLOCK as u64), Place::new());
     let (dir, fork) = (&place.0, other.0.join("fork"));
-    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
-    write(dir, "x", &dataset, "*", 1, false, 0..1).into_iter().for_each(|r| r.unwrap());
-    copy(dir, &fork);
-    for unit in ["unit0", "unit1"] {
-        copy(&dir.join(unit), &fork.join(unit));
-        copy(&dir.join(unit).join("objects"), &fork.join(unit).join("objects"));
-    }
+    fork_with_steps(1, dir, &fork);
     StoredArray::open(&fork, "x").unwrap().write_box(0..1, &[0], &[LEN as u64], &[7; LEN]).unwrap();
     // This one goes on as long.
     (0..3).for_each(|_| own_twice(dir));
@@ -136,13 +141,7 @@ fn what_a_copy_wrote_that_went_on_apart_is_not_read_where_nothing_contradicts_it
 fn what_is_newer_than_a_reader_knows_is_the_stores_or_is_not_read() {
     let (place, other) = (Place::store(2, 0, BLOCK as u64), Place::new());
     let (dir, fork) = (&place.0, other.0.join("fork"));
-    let dataset = Dataset::new(&[LEN as u64], ElemType::U8).unwrap();
-    write(dir, "x", &dataset, "*", 1, false, 0..2).into_iter().for_each(|r| r.unwrap());
-    copy(dir, &fork);
-    for unit in ["unit0", "unit1"] {
-        copy(&dir.join(unit), &fork.join(unit));
-        copy(&dir.join(unit).join("objects"), &fork.join(unit).join("objects"));
-    }
+    fork_with_steps(2, dir, &fork);
     let array = StoredArray::open(dir, "x").unwrap();
     let mut port = StoreReader::open(dir, "x", "*", &Expect::default(), &Options::default()).unwrap();
     let change = |dir: &Path, to: u8| {

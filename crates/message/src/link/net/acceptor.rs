@@ -17,7 +17,6 @@ use super::LinkFault;
 use crate::error::LinkError;
 use crate::link::hello::{Carrier, HandshakeRefusal, HEADER};
 use crate::link::noise::{Established, Pending, Terms};
-use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_os::OsError;
@@ -123,12 +122,13 @@ pub struct Acceptor {
     rests_until: Duration,
     /// The listener, unless full, and the strangers.
     events: Events,
-    incarnations: Incarnations,
+    /// Which lives of units may come in.
+    pub incarnations: Incarnations,
     known: Known,
 }
 
 impl Acceptor {
-    /// A acceptor at a bound [listener](super::socket::listen), that keeps `lives` out or in.
+    /// An acceptor at a bound [listener](super::socket::listen), that lets in whom `incarnations` does.
     ///
     /// # Errors
     /// The system's, where it has no descriptor to spare.
@@ -167,27 +167,6 @@ impl Acceptor {
     /// Strangers inside.
     pub fn strangers(&self) -> usize {
         self.strangers.len()
-    }
-
-    /// That life of a unit was lost, or is replaced: it is turned away from now on.
-    pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.incarnations.bury(unit, incarnation);
-    }
-
-    /// That life of a unit is connected: others are turned away until it is [freed](Acceptor::free) or
-    /// [buried](Acceptor::bury).
-    pub fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.incarnations.hold(unit, incarnation);
-    }
-
-    /// All have come: see [`Incarnations::complete`].
-    pub fn complete(&mut self) {
-        self.incarnations.complete();
-    }
-
-    /// A unit left in order: another life of it may come.
-    pub fn free(&mut self, unit: Address) {
-        self.incarnations.free(unit);
     }
 
     /// When [`serve`](Acceptor::serve) must be called at the latest.

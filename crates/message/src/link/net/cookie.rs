@@ -2,13 +2,11 @@
 //! anything: a keyed hash of the address and the time.
 
 use crate::link::hello::{Header, Kind};
-use crate::link::key;
+use crate::link::key::{self, hmac};
 use crate::link::noise::{Cookie, Message, Terms, COOKIE};
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
-use snow::params::HashChoice;
-use snow::resolvers::{CryptoResolver, DefaultResolver};
 use std::net::{IpAddr, SocketAddr};
 use zeroize::Zeroizing;
 
@@ -56,12 +54,8 @@ impl Cookies {
         data[..8].copy_from_slice(&window.to_le_bytes());
         data[8..10].copy_from_slice(&at.port().to_le_bytes());
         data[10..].copy_from_slice(&address.octets());
-        let (mut whole, mut cookie) = ([0; 32], [0; COOKIE]);
-        // The handshake needs the same hash: it is there.
-        if let Some(mut hash) = DefaultResolver.resolve_hash(&HashChoice::SHA256) {
-            hash.hmac(&self.0[..], &data, &mut whole);
-        }
-        cookie.copy_from_slice(&whole[..COOKIE]);
+        let mut cookie = [0; COOKIE];
+        cookie.copy_from_slice(&hmac(&self.0, &data)[..COOKIE]);
         cookie
     }
 }

@@ -154,7 +154,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// All units have come: another life of one that has left, or was lost, is turned away from now on. It
     /// wants to be where all meet the next time.
     pub fn complete(&self) {
-        self.shared.lock().hub.complete();
+        self.shared.lock().hub.incarnations().into_iter().for_each(|there| there.complete());
     }
 
     /// Forgets that a unit left or was lost: another life of it may listen where it did, and the next send

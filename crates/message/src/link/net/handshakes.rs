@@ -11,7 +11,6 @@ use super::incarnations::Incarnations;
 use crate::error::LinkError;
 use crate::link::hello::{HandshakeRefusal, Kind, MESSAGE_LIMIT};
 use crate::link::noise::{split, Established, Pending, Terms};
-use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
 use std::collections::VecDeque;
@@ -36,7 +35,8 @@ pub struct Handshakes {
     cookies: Cookies,
     /// In the order in which they began.
     places: VecDeque<Place>,
-    incarnations: Incarnations,
+    /// Which lives of units may come in.
+    pub incarnations: Incarnations,
 }
 
 /// What to do about a datagram of the handshake.
@@ -141,27 +141,6 @@ impl Handshakes {
             Some(refusal) if refusal.len() <= bytes.len() => Reply::Refuse(refusal.to_vec(), error),
             _ => Reply::Nothing,
         }
-    }
-
-    /// That life of a unit was lost, or is replaced: it is turned away from now on.
-    pub fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.incarnations.bury(unit, incarnation);
-    }
-
-    /// That life of a unit is connected: others are turned away until it is [freed](Handshakes::free) or
-    /// [buried](Handshakes::bury).
-    pub fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.incarnations.hold(unit, incarnation);
-    }
-
-    /// All have come: see [`Incarnations::complete`].
-    pub fn complete(&mut self) {
-        self.incarnations.complete();
-    }
-
-    /// A unit left in order: another life of it may come.
-    pub fn free(&mut self, unit: Address) {
-        self.incarnations.free(unit);
     }
 
     /// Handshakes under way.

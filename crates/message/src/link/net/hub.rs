@@ -57,7 +57,7 @@ pub(crate) struct Hub<B> {
     terms: Terms,
     events: Arc<Events>,
     acceptor: Option<Acceptor>,
-    knock: Option<Handshakes>,
+    handshakes: Option<Handshakes>,
     datagrams: Option<Datagrams>,
     datagrams_wait: bool,
     /// Where units listen.
@@ -101,7 +101,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             index: 0,
         };
         let terms = Terms { key: config.key.clone(), me, trusted: config.trusted, carrier };
-        let (mut acceptor, mut knock, mut datagrams) = (None, None, None);
+        let (mut acceptor, mut handshakes, mut datagrams) = (None, None, None);
         let incarnations = Incarnations::new(config.replaces);
         let addr = match config.transport {
             Transport::Tcp => {
@@ -120,7 +120,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 let socket = Datagrams::bind(config.listen, config.offload)?;
                 events.add(socket.socket(), DATAGRAMS, Interest::Readable)?;
                 let addr = socket.local_addr()?;
-                knock = Some(Handshakes::new(terms.clone(), config.limits.deadline, incarnations)?);
+                handshakes = Some(Handshakes::new(terms.clone(), config.limits.deadline, incarnations)?);
                 datagrams = Some(socket);
                 addr
             }
@@ -130,7 +130,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             terms,
             events,
             acceptor,
-            knock,
+            handshakes,
             datagrams,
             datagrams_wait: false,
             book: FxHashMap::default(),
@@ -242,29 +242,14 @@ impl<B: AsMut<[u8]>> Hub<B> {
             }
         }
         let incarnation = peer.incarnation;
-        self.bury(unit, incarnation);
+        self.incarnations().into_iter().for_each(|there| there.bury(unit, incarnation));
         self.mark(unit);
     }
 
-    fn bury(&mut self, unit: Address, incarnation: u64) {
-        self.acceptor.iter_mut().for_each(|acceptor| acceptor.bury(unit, incarnation));
-        self.knock.iter_mut().for_each(|knock| knock.bury(unit, incarnation));
-    }
-
-    fn hold(&mut self, unit: Address, incarnation: u64) {
-        self.acceptor.iter_mut().for_each(|acceptor| acceptor.hold(unit, incarnation));
-        self.knock.iter_mut().for_each(|knock| knock.hold(unit, incarnation));
-    }
-
-    /// All have come: see [`Incarnations::complete`].
-    pub fn complete(&mut self) {
-        self.acceptor.iter_mut().for_each(Acceptor::complete);
-        self.knock.iter_mut().for_each(Handshakes::complete);
-    }
-
-    fn free(&mut self, unit: Address) {
-        self.acceptor.iter_mut().for_each(|acceptor| acceptor.free(unit));
-        self.knock.iter_mut().for_each(|knock| knock.free(unit));
+    /// Which lives of units may come in, where any may.
+    pub fn incarnations(&mut self) -> Option<&mut Incarnations> {
+        let by_tcp = self.acceptor.as_mut().map(|acceptor| &mut acceptor.incarnations);
+        by_tcp.or(self.handshakes.as_mut().map(|handshakes| &mut handshakes.incarnations))
     }
 
     /// Forgets a peer that is over and tells so, unless it had left in order.
@@ -291,9 +276,9 @@ impl<B: AsMut<[u8]>> Hub<B> {
             match peer.session.is_broken() {
                 true => {
                     let incarnation = peer.incarnation;
-                    self.bury(unit, incarnation);
+                    self.incarnations().into_iter().for_each(|there| there.bury(unit, incarnation));
                 }
-                false => self.free(unit),
+                false => self.incarnations().into_iter().for_each(|there| there.free(unit)),
             }
         }
     }

@@ -186,7 +186,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     /// There is no place for one that the door let in: unless it is a peer already, it may come again.
     fn turn_back(&mut self, unit: Address) {
         if !self.peers.contains_key(&unit) {
-            self.free(unit);
+            self.incarnations().into_iter().for_each(|there| there.free(unit));
         }
     }
 
@@ -241,7 +241,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
     fn open(&mut self, peer: &Identity, at: usize, way: Way, frame: usize, now: Duration) {
         let unit = peer.unit;
         let id = SessionId::between(self.terms.me.incarnation, peer.incarnation);
-        self.hold(unit, peer.incarnation);
+        let incarnation = peer.incarnation;
+        self.incarnations().into_iter().for_each(|there| there.hold(unit, incarnation));
         let known = self.peers.entry(unit).or_insert_with(|| {
             let incarnation = peer.incarnation;
             self.notes.push_back(NetEvent::Connected { unit, incarnation });
@@ -301,8 +302,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         if answer {
             return;
         }
-        let (Ok(index), Some(knock)) = (self.fresh_index(), self.knock.as_mut()) else { return };
-        match knock.handle(from, bytes, now, index) {
+        let (Ok(index), Some(handshakes)) = (self.fresh_index(), self.handshakes.as_mut()) else { return };
+        match handshakes.handle(from, bytes, now, index) {
             Reply::Nothing => {}
             Reply::Answer(bytes) => self.reply(from, &bytes),
             Reply::Refuse(bytes, error) => {
