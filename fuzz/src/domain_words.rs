@@ -11,9 +11,10 @@ use polyduct_message::domain::barrier::Barrier;
 use polyduct_message::domain::directory::{
     Directory, HandlerError, Installed, Kind, Offered, MAX_HANDLERS, MAX_NAME,
 };
-use polyduct_message::domain::gather::{Action, Gathering, Join, JoinRefusal, Process};
+use polyduct_message::domain::gather::{Action, Gathering, Join, Process};
 use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
 use polyduct_message::domain::host_map::{Hosts, Reach};
+use polyduct_message::meeting::JoinRefusal;
 use polyduct_message::HandlerId;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -247,8 +248,7 @@ fn main() {
     let offers =
         |a: &str, b: &str| Event::Offers(vec![vec![offered(a, 1)], vec![offered(b, 1), offered(a, 1)]]);
     let agreed = Directory::default().merge(&[vec![offered("f", 1), offered("g", 2)]]).expect("a list");
-    let missing =
-        JoinRefusal::Missing { missing: "unit 1".into(), waited_ms: 300, turned_away: Some("x".into()) };
+    let missing = JoinRefusal::Missing { missing: "unit 1".into(), waited_ms: 300, hint: "x".into() };
     let seeds = [
         events(&[join(1, 2), join(2, 3), Event::Hangup { conn: 1 }, join(3, 2), join(4, 5), Event::Deadline]),
         events(&[join(1, 2), join(1, 3), join(2, 2), join(3, 4), Event::Deadline, join(5, 5)]),
@@ -270,7 +270,7 @@ fn main() {
         )),
         say(&Answer::Memory { address: u64::MAX, len: 4096 }),
         say(&Answer::Refused(missing)),
-        [&b"PDUC\x07\0\0\x02"[..], &say(&Ask::Link { unit: 4 })].concat(),
+        [&b"PDUC\x08\0\0\x02"[..], &say(&Ask::Link { unit: 4 })].concat(),
     ];
     let words = [
         events(&[join(9, 5)]),

@@ -7,6 +7,8 @@
 mod driver;
 
 use polyduct_message::handshake::unpack;
+use polyduct_message::meeting::JoinRefusal;
+use polyduct_message::meeting::Unit;
 use polyduct_store::file::wire::{FileFault, FromHost, Spec, ToHost};
 use serde::{de::DeserializeOwned, Serialize};
 use std::fmt::Debug;
@@ -51,6 +53,7 @@ fn main() {
     let hello = |spec| print(&ToHost::Hello { unit: 1, program: "p".into(), spec, scattered: true });
     let failed = |fault| print(&FromHost::Failed(fault));
     let text = || "text".to_owned();
+    let refused = |why| failed(FileFault::Refused(why));
     let seeds = [
         hello(spec()),
         hello(Spec { shape: vec![1 << 40, 3], layout: "*,block".into(), ..spec() }),
@@ -58,9 +61,9 @@ fn main() {
         print(&ToHost::Abort { reason: text() }),
         print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) }),
         print(&FromHost::Committed),
-        failed(FileFault::Lost { unit: 1, pid: 7 }),
-        failed(FileFault::Disagree { unit: 1, what: text(), expected: text(), found: text() }),
-        failed(FileFault::Missing { missing: text(), waited_ms: 900 }),
+        refused(JoinRefusal::Lost { unit: Unit(1), pid: 7, silent_s: None }),
+        refused(JoinRefusal::disagree(Unit(1), "shape", "[1]", Unit(0), "[2]")),
+        refused(JoinRefusal::Missing { missing: text(), waited_ms: 900, hint: text() }),
         failed(FileFault::NoSpace { needed: 1 << 50, available: 4 }),
         failed(FileFault::System { op: text(), errno: -5 }),
         failed(FileFault::Busy),

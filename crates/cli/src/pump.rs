@@ -5,7 +5,7 @@ use crate::run::READER_GONE;
 use crate::stream::{Steps, StreamError};
 use crate::text::at_url;
 use polyduct::{open, Open, Writer};
-use polyduct::{PipeError, Refusal};
+use polyduct::{Mismatch, PipeError, Refusal};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::os::fd::AsFd;
@@ -104,7 +104,7 @@ fn status(url: &str, result: Result<(), PumpError>) -> u8 {
 /// What the reader of plain bytes has to write.
 fn hint(error: &polyduct::Error) -> &'static str {
     match error {
-        polyduct::Error::Pipe(PipeError::Refused { reason: Refusal::NoDataset, .. }) => {
+        polyduct::Error::Pipe(PipeError::Refused { reason: Refusal::Terms(Mismatch::NoDataset), .. }) => {
             "\n  the next stage must say what they are: open(\"-\", \"r\", shape=(480, 640), dtype=\"f4\"), for example"
         }
         _ => "",

@@ -5,13 +5,13 @@ mod call;
 mod config;
 mod handler;
 mod link;
-mod meeting;
+mod refusal;
 
 pub use call::CallError;
 pub use config::ConfigError;
 pub use handler::HandlerError;
 pub use link::LinkError;
-pub use meeting::JoinRefusal;
+pub use refusal::{JoinRefusal, NoTerms, Refusal, Unit};
 
 use crate::types::{Address, Collective, Token};
 use polyduct_os::{socket::whose, OsError};

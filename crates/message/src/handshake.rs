@@ -21,7 +21,7 @@ const HEADER: usize = 8;
 /// What every message begins with.
 const MAGIC: [u8; 4] = *b"PDUC";
 /// The version of all that is said in these messages, whatever meets.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// What the header of a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

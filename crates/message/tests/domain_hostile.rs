@@ -1,10 +1,11 @@
 //! What strangers and faulty members say to a unit of a domain: each gets its refusal, and the others go on.
 
-use polyduct_message::domain::gather::{Join, JoinRefusal, Process};
+use polyduct_message::domain::gather::{Join, Process};
 use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
 use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};
+use polyduct_message::meeting::{JoinRefusal, Unit};
 use polyduct_message::{HandlerId, LinkError, MessageError, Priority};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::segment::Segment;
@@ -96,7 +97,7 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
         for bytes in
-            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x07\0\0\x01", b"PDUC\x07\0\x07\x02", b"PDUC"]
+            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x08\0\0\x01", b"PDUC\x08\0\x07\x02", b"PDUC"]
         {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
@@ -107,7 +108,7 @@ fn garbage_is_refused() {
         assert_eq!(refusal(&conn), JoinRefusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDUC\x07\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&b"PDUC\x08\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, JoinRefusal::Malformed | JoinRefusal::NotAMember { .. }), "{cut}: {why}");
@@ -152,17 +153,17 @@ fn who_is_no_member_gets_no_link() {
             let Ask::Link { unit } = ask else { unreachable!() };
             assert_eq!(
                 refusal(&conn),
-                JoinRefusal::NotAMember { unit, pid },
+                JoinRefusal::NotAMember { unit: Unit(unit), pid },
                 "{ask:?} with {} fds",
                 fds.len()
             );
         }
         let conn = connect(name, 1);
         say(&conn, &Ask::Link { unit: 0 }, &[bell.fd()]);
-        assert_eq!(refusal(&conn), JoinRefusal::NotAMember { unit: 0, pid });
+        assert_eq!(refusal(&conn), JoinRefusal::NotAMember { unit: Unit(0), pid });
         let conn = connect(name, 0);
         say(&conn, &join(1, 2), &[]);
-        assert_eq!(refusal(&conn), JoinRefusal::Duplicate { unit: 1, pid });
+        assert_eq!(refusal(&conn), JoinRefusal::duplicate(Unit(1), pid));
     });
 }
 
@@ -178,16 +179,16 @@ fn segments_that_are_none_are_refused() {
             let conn = connect(name, 1);
             say(&conn, &Ask::Link { unit: 0 }, &fds);
             let why = refusal(&conn);
-            assert!(matches!(why, JoinRefusal::System { unit: 1, .. }), "{why}");
+            assert!(matches!(why, JoinRefusal::System { unit: Unit(1), .. }), "{why}");
         }
         for id in [0, u32::MAX] {
             let conn = connect(name, 0);
             say(&conn, &Ask::Region { unit: 1, id }, &[]);
-            assert!(matches!(refusal(&conn), JoinRefusal::System { unit: 0, .. }));
+            assert!(matches!(refusal(&conn), JoinRefusal::System { unit: Unit(0), .. }));
         }
         let conn = connect(name, 0);
         say(&conn, &Ask::Region { unit: 5, id: 0 }, &[]);
-        assert!(matches!(refusal(&conn), JoinRefusal::NotAMember { unit: 5, .. }));
+        assert!(matches!(refusal(&conn), JoinRefusal::NotAMember { unit: Unit(5), .. }));
     });
 }
 
@@ -211,9 +212,9 @@ fn strangers_do_not_hinder_a_gathering() {
         let root = s.spawn(|| Domain::join(options(&name, 0, 3)).unwrap());
         let silent: Vec<Conn> = (0..300).map(|_| connect(&name, 0)).collect();
         for (ask, want) in [
-            (join(1, 4), JoinRefusal::Disagree { unit: 1, expected: 3, found: 4 }),
+            (join(1, 4), JoinRefusal::disagree(Unit(1), "units", 4, Unit(0), 3)),
             (join(3, 3), JoinRefusal::UnitRange { unit: 3, units: 3 }),
-            (join(0, 3), JoinRefusal::Duplicate { unit: 0, pid: std::process::id() }),
+            (join(0, 3), JoinRefusal::duplicate(Unit(0), std::process::id())),
             (Ask::Link { unit: 1 }, JoinRefusal::Malformed),
             (Ask::Region { unit: 1, id: 1 }, JoinRefusal::Malformed),
         ] {

@@ -1,7 +1,7 @@
 //! What the units say of their datasets and layouts, bound to what this side computes with; and what slots a
 //! writer's unit needs for it.
 
-use crate::error::{PipeError, Refusal};
+use crate::error::{Mismatch, PipeError, Refusal};
 use crate::wire::{self, Role, Welcome};
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping};
 use polyduct_os::segment::{Access, Segment};
@@ -86,5 +86,5 @@ pub(crate) fn check_layout(
         }
     };
     let unit = crate::serve::HOST;
-    check().map_err(|e| Refusal::Layout { unit, error: e.to_string() })
+    check().map_err(|e| Refusal::Terms(Mismatch::Layout { unit, error: e.to_string() }))
 }

@@ -1,11 +1,10 @@
 //! Everything that can go wrong with a pipe, sorted by who is at fault.
 
 use crate::domain::Addresses;
-use crate::join::ORDER;
 use crate::programs::Programs;
 use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
-use polyduct_message::MessageError;
+use polyduct_message::{meeting, MessageError};
 use polyduct_os::{socket::whose, OsError};
 use polyduct_port::{PortError, PortName, Scope, UnitName};
 use serde::{Deserialize, Serialize};
@@ -117,8 +116,7 @@ impl PipeError {
             silence,
         };
         match reason {
-            Refusal::Lost { unit, pid } => lost(unit, pid, None).into(),
-            Refusal::Silent { unit, pid, seconds } => lost(unit, pid, silence(seconds)).into(),
+            Refusal::Lost { unit, pid, silent_s } => lost(unit, pid, silent_s.and_then(silence)).into(),
             reason => PipeError::Refused { pipe: pipe.to_owned(), reason },
         }
     }
@@ -215,36 +213,12 @@ fn one_too_many(expected: u32, program: &str) -> String {
     }
 }
 
-/// Why a unit may not join a pipe. Crosses the wire.
+/// Why a unit may not join a pipe, or the pipe does not open. Crosses the wire.
+pub type Refusal = meeting::Refusal<UnitName, Mismatch>;
+
+/// What does not fit in what the units of a pipe ask for. Crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Refusal {
-    /// The two sides speak different versions of the handshake.
-    #[error("this unit speaks version {found} of the handshake, the pipe's writer version {expected}")]
-    Version {
-        /// The version of the writer's unit 0.
-        expected: u32,
-        /// The version of the unit that asks.
-        found: u32,
-    },
-    /// The message could not be read.
-    #[error("the first message of this unit could not be read")]
-    Malformed,
-    /// Units of one program disagree.
-    #[error("{unit} says {what} {found}; unit {other} of the same program says {expected}{}", name_them(*programs))]
-    Disagree {
-        /// The unit that asks.
-        unit: UnitName,
-        /// What they disagree on.
-        what: String,
-        /// A unit that joined before.
-        other: u32,
-        /// What that one said.
-        expected: Box<str>,
-        /// What this one says.
-        found: Box<str>,
-        /// Reader programs that may have been taken for one.
-        programs: u32,
-    },
+pub enum Mismatch {
     /// The reader expects another dataset than the writer gives.
     #[error("the reader expects {what} {found}; the writer gives {expected}")]
     Dataset {
@@ -263,29 +237,19 @@ pub enum Refusal {
         /// The reader's.
         to: String,
     },
-    /// A unit number that is not below the number of units, or a number of units out of range.
-    #[error("unit {unit} of {units} units: expected 1 to 4096 units, numbered from 0")]
-    UnitRange {
-        /// The unit.
-        unit: u32,
-        /// The units.
-        units: u32,
-    },
-    /// This unit has joined before and is still there.
-    #[error("{unit} is already there (pid {pid}){}", name_them(*programs))]
-    Duplicate {
-        /// The unit.
-        unit: UnitName,
-        /// The process that has its place.
-        pid: u32,
-        /// Reader programs that may have been taken for one.
-        programs: u32,
-    },
     /// The writer expects fewer reader programs.
     #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many ({})", one_too_many(*expected, found))]
     TooManyPrograms {
         /// Programs that the writer expects.
         expected: u32,
+        /// The name of the one too many.
+        found: String,
+    },
+    /// Reader programs come and go, and no more can be there at once.
+    #[error("{programs} reader programs read it already, and no more can at once; program {found:?} can come when one of them has left")]
+    Full {
+        /// Programs that are there.
+        programs: u32,
         /// The name of the one too many.
         found: String,
     },
@@ -310,66 +274,10 @@ pub enum Refusal {
         /// What was wrong.
         error: String,
     },
-    /// Not all units came in time.
-    #[error("{missing} did not come within {waited_ms} ms{}", why_missing(turned_away.as_deref()))]
-    Missing {
-        /// Who is missing, in words.
-        missing: String,
-        /// How long the writer waited.
-        waited_ms: u64,
-        /// Why a unit that came was turned away, if one was: the last of them.
-        turned_away: Option<String>,
-    },
-    /// A unit was lost before all had come.
-    #[error("{unit} (pid {pid}) died or gave up while the pipe was opening")]
-    Lost {
-        /// The unit.
-        unit: UnitName,
-        /// Its process.
-        pid: u32,
-    },
-    /// The pipe already failed or came to its end.
-    #[error("the pipe has already ended")]
-    Over,
-    /// The system refused something to the unit that builds the pipe.
-    #[error("the writer's unit 0 could not build the pipe: {error}")]
-    System {
-        /// The system's words.
-        error: String,
-    },
-    /// Nothing was heard of a unit any more before all had come.
-    #[error("{unit} (pid {pid}) was not heard for {seconds} s while the pipe was opening")]
-    Silent {
-        /// The unit.
-        unit: UnitName,
-        /// Its process.
-        pid: u32,
-        /// For so long.
-        seconds: u8,
-    },
-    /// Reader programs come and go, and no more can be there at once.
-    #[error("{programs} reader programs read it already, and no more can at once; program {found:?} can come when one of them has left")]
-    Full {
-        /// Programs that are there.
-        programs: u32,
-        /// The name of the one too many.
-        found: String,
-    },
-    /// Nothing was heard of this unit for so long that another came in its place.
-    #[error("{unit} was not heard for too long, and another process has taken its place")]
-    Replaced {
-        /// The unit.
-        unit: UnitName,
-    },
-}
-
-/// Why somebody may not have come, as the end of a sentence.
-fn why_missing(turned_away: Option<&str>) -> String {
-    turned_away.map_or_else(|| ORDER.to_owned(), |why| format!("; turned away was one because {why}"))
 }
 
 /// What to do about programs that were taken for one because they have the same name.
-fn name_them(programs: u32) -> String {
+pub(crate) fn name_them(programs: u32) -> String {
     match programs {
         0 | 1 => String::new(),
         n => format!(" (the writer takes {n} reader programs: open each with its own program name)"),
@@ -383,7 +291,7 @@ mod tests {
     #[test]
     fn one_too_many_is_told_what_to_do() {
         let unnamed = polyduct_os::process::unnamed_program();
-        let told = |found: &str| Refusal::TooManyPrograms { expected: 1, found: found.into() }.to_string();
+        let told = |found: &str| Mismatch::TooManyPrograms { expected: 1, found: found.into() }.to_string();
         assert!(
             told("viewer").ends_with("one too many (open the writer with readers=2)"),
             "{}",

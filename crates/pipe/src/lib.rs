@@ -42,7 +42,7 @@ pub mod writer;
 
 pub use at::At;
 pub use domain::{Addresses, DomainOptions};
-pub use error::{PipeError, Refusal};
+pub use error::{Mismatch, PipeError, Refusal};
 pub use polyduct_port::*;
 pub use reader::{Reader, Step, Tried};
 pub use writer::{Given, StepMut, Writer};

@@ -17,13 +17,14 @@ use admit::{check_dataset, named};
 use guests::Guests;
 use polyduct_port::{OnLoss, Side, UnitName};
 
-use crate::error::Refusal;
+use crate::error::{Mismatch, Refusal};
 use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_slots::close::Ending;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Debug;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 
-pub use polyduct_message::meeting::ConnId;
+pub use polyduct_message::meeting::{ConnId, OWN};
+use polyduct_message::meeting::{Member, Roll};
 
 /// What the driver has to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,13 +76,18 @@ enum Phase {
     Over,
 }
 
-struct Member {
-    conn: ConnId,
-    pid: u32,
+/// What a unit that has come is for the pipe.
+struct Part {
     hello: Hello,
     ready: bool,
     /// Nothing is heard of it: whoever comes in its place gets it. Until then it may come back.
     given_up: bool,
+}
+
+impl Part {
+    fn waits(&self) -> bool {
+        self.hello.on_loss == OnLoss::Wait
+    }
 }
 
 /// A replacement that came while survivors are coming back: it hears when all are there.
@@ -96,11 +102,11 @@ struct Early<F> {
 pub struct Rendezvous<F> {
     phase: Phase,
     id: [u8; 16],
-    members: BTreeMap<(u32, u32), Member>,
-    by_conn: HashMap<ConnId, (u32, u32)>,
+    /// Guests, too, where they come and go.
+    roll: Roll<UnitName, Part>,
     early: Vec<Early<F>>,
     /// Units that have come to their end; nobody takes their places.
-    closed: BTreeSet<(u32, u32)>,
+    closed: BTreeSet<UnitName>,
     /// Who finds no place any more comes for the next pipe of this name.
     ending: Ending,
     /// Names of the reader programs, in the order in which they came.
@@ -113,8 +119,6 @@ pub struct Rendezvous<F> {
     welcome: Option<Welcome>,
     /// Why the pipe did not come to be, for those whose word is read too late.
     ended: Option<Refusal>,
-    /// Why the last one was refused, for those who wait for it in vain.
-    turned_away: Option<String>,
     /// Whether it may take the place of an earlier unit 0: not across hosts.
     revives: bool,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
@@ -124,29 +128,12 @@ pub struct Rendezvous<F> {
 /// Says what is wrong with a layout for a dataset (as text) and a number of units.
 pub type CheckLayout = fn(layout: &str, dataset: &Dataset, units: u32, writer: bool) -> Result<(), Refusal>;
 
-/// Characters kept of the reason why a unit was refused.
-const REASON_LIMIT: usize = 400;
+/// Unit 0 of the writers.
+const FIRST: UnitName = UnitName { side: Side::Writer, unit: 0 };
 
-/// The connection that stands for unit 0 itself.
-pub const OWN: ConnId = 0;
-
-fn side(program: u32) -> Side {
-    if program == 0 {
-        Side::Writer
-    } else {
-        Side::Reader(program - 1)
-    }
-}
-
-fn name((program, unit): (u32, u32)) -> UnitName {
-    UnitName { side: side(program), unit }
-}
-
-fn key(unit: UnitName) -> (u32, u32) {
-    match unit.side {
-        Side::Writer => (0, unit.unit),
-        Side::Reader(p) => (p + 1, unit.unit),
-    }
+/// All places of a program.
+fn places(side: Side) -> RangeInclusive<UnitName> {
+    UnitName { side, unit: 0 }..=UnitName { side, unit: u32::MAX }
 }
 
 impl<F> Rendezvous<F> {
@@ -166,8 +153,7 @@ impl<F> Rendezvous<F> {
         let mut r = Rendezvous {
             phase: Phase::Gathering,
             id,
-            members: BTreeMap::new(),
-            by_conn: HashMap::new(),
+            roll: Roll::default(),
             early: Vec::new(),
             closed: BTreeSet::new(),
             ending: Ending::No,
@@ -178,7 +164,6 @@ impl<F> Rendezvous<F> {
             guests: Guests::default(),
             welcome: None,
             ended: None,
-            turned_away: None,
             // Guests have nothing that a new unit 0 could go on from.
             revives: readers > 0,
             check_layout,
@@ -204,37 +189,39 @@ impl<F> Rendezvous<F> {
     /// Whether this unit has a connection (unit 0 has one to itself), and while survivors come back has said
     /// all it has to.
     pub fn is_here(&self, unit: UnitName) -> bool {
-        let is_here = |m: &Member| !m.given_up && (m.ready || self.phase != Phase::Reviving);
-        self.members.get(&key(unit)).is_some_and(is_here)
+        let is_here = |part: &Part| !part.given_up && (part.ready || self.phase != Phase::Reviving);
+        self.roll.get(unit).is_some_and(|member| is_here(&member.terms))
     }
 
     /// The process namespace of a unit: see [`Hello::space`].
     pub fn space(&self, unit: UnitName) -> u32 {
-        let guest = || self.guests.member(unit);
-        self.members.get(&key(unit)).or_else(guest).map_or(0, |m| m.hello.space)
+        self.roll.get(unit).map_or(0, |member| member.terms.hello.space)
     }
 
     /// The connection that has the place that this unit asks for.
     pub fn holder(&self, hello: &Hello) -> Option<ConnId> {
-        let program = match hello.role {
-            Role::Writer { .. } => 0,
+        let side = match hello.role {
+            Role::Writer { .. } => Side::Writer,
             Role::Reader { .. } => match self.programs.iter().position(|p| *p == hello.program) {
-                Some(i) => i as u32 + 1,
+                Some(i) => Side::Reader(i as u32),
                 // A lone lost unit may come back under another name.
-                None => self.members.keys().find(|key| key.0 > 0 && key.1 == hello.unit)?.0,
+                None => {
+                    let mut places = self.roll.iter().map(|(place, _)| place);
+                    places.find(|place| place.side != Side::Writer && place.unit == hello.unit)?.side
+                }
             },
         };
-        self.members.get(&(program, hello.unit)).map(|member| member.conn)
+        self.roll.get(UnitName { side, unit: hello.unit }).map(|member| member.conn)
     }
 
     /// Whether this connection has a unit's place.
     pub fn is_member(&self, conn: ConnId) -> bool {
-        self.by_conn.contains_key(&conn) || self.guests.knows(conn)
+        self.roll.place(conn).is_some()
     }
 
     /// Somebody was refused, or not let in at all.
     pub fn turned_away(&mut self, why: &str) {
-        self.turned_away = Some(why.chars().take(REASON_LIMIT).collect());
+        self.roll.turned_away(&why);
     }
 
     /// Gives the segment of a writer unit that came without one.
@@ -268,7 +255,10 @@ impl<F> Rendezvous<F> {
                 match units.iter().find(|u| !self.segments.contains_key(u)) {
                     None => actions.extend(units.iter().map(|&u| Action::Segment(conn, u))),
                     Some(&u) => {
-                        let why = Refusal::Segment { unit: name((0, u)), error: "there are none".into() };
+                        let why = Refusal::Terms(Mismatch::Segment {
+                            unit: UnitName { unit: u, ..FIRST },
+                            error: "there are none".into(),
+                        });
                         actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
                     }
                 }
@@ -276,7 +266,7 @@ impl<F> Rendezvous<F> {
             ToHost::Slots(units) if self.is_back(conn) && units.len() == fds.len() => {
                 self.keep(units.into_iter().zip(fds))
             }
-            ToHost::Ready if self.guests.may_ask(conn) => self.guest_ready(conn, &mut actions),
+            ToHost::Ready if self.guest_may_ask(conn) => self.guest_ready(conn, &mut actions),
             ToHost::Ready if self.may_ask(conn) || self.is_back(conn) => self.ready(conn, &mut actions),
             // Where nothing is free, or all have come, the hangup that follows says the same.
             ToHost::GiveUp if self.knows(conn) => self.leave(conn),
@@ -296,13 +286,15 @@ impl<F> Rendezvous<F> {
     }
 
     fn may_ask(&self, conn: ConnId) -> bool {
-        self.guests.may_ask(conn)
-            || self.by_conn.contains_key(&conn) && matches!(self.phase, Phase::Readying | Phase::Running)
+        match self.guest(conn) {
+            Some(_) => self.guest_may_ask(conn),
+            None => self.is_member(conn) && matches!(self.phase, Phase::Readying | Phase::Running),
+        }
     }
 
     /// Whether a unit that is lost may be replaced, of whichever program.
     pub fn anyone_waits(&self) -> bool {
-        self.members.values().any(|m| m.hello.on_loss == OnLoss::Wait)
+        self.resident().any(|(_, member)| member.terms.waits())
     }
 
     /// Whether units may come that need the memory of the pipe, once all have been told to go.
@@ -312,14 +304,29 @@ impl<F> Rendezvous<F> {
 
     /// The programs whose lost units may be replaced.
     pub fn waiting(&self) -> Vec<Side> {
-        let waits = self.members.iter().filter(|(_, m)| m.hello.on_loss == OnLoss::Wait);
-        let mut programs: Vec<u32> = waits.map(|(key, _)| key.0).collect();
+        let waits = self.resident().filter(|(_, member)| member.terms.waits());
+        let mut programs: Vec<Side> = waits.map(|(place, _)| place.side).collect();
         programs.dedup();
-        programs.into_iter().map(side).collect()
+        programs
     }
 
-    fn units_of(&self, program: u32) -> Option<u32> {
-        self.members.range((program, 0)..(program + 1, 0)).next().map(|(_, m)| m.hello.units)
+    /// Those without whom the pipe does not open: all but guests.
+    fn resident(&self) -> impl Iterator<Item = (UnitName, &Member<Part>)> {
+        self.roll.iter().filter(|(place, _)| !self.is_guest(*place))
+    }
+
+    /// The sides of the pipe, as far as they are awaited.
+    fn sides(&self) -> impl Iterator<Item = Side> {
+        [Side::Writer].into_iter().chain((0..self.readers).map(Side::Reader))
+    }
+
+    /// A unit of a program, the lowest that is there.
+    fn first_of(&self, side: Side) -> Option<(UnitName, &Member<Part>)> {
+        self.roll.range(places(side)).next()
+    }
+
+    fn units_of(&self, side: Side) -> Option<u32> {
+        self.first_of(side).map(|(_, member)| member.terms.hello.units)
     }
 
     fn hello(&mut self, conn: ConnId, pid: u32, hello: Hello, mut fds: Vec<F>, actions: &mut Vec<Action>) {
@@ -336,39 +343,43 @@ impl<F> Rendezvous<F> {
                 actions.push(Action::Send(conn, FromHost::Refused(why)));
                 actions.push(Action::Drop(conn));
             }
-            Ok(key) => {
-                if let Some(segment) = segment.filter(|_| key.0 == 0) {
-                    self.segments.entry(key.1).or_insert(segment);
-                }
-                match self.programs.get_mut((key.0 as usize).wrapping_sub(1)) {
-                    // The first of its program, in a place that another program left.
-                    Some(named) if self.phase == Phase::Gathering => named.clone_from(&hello.program),
-                    None if key.0 > 0 => self.programs.push(hello.program.clone()),
-                    _ => {}
+            Ok(place) => {
+                match place.side {
+                    Side::Writer => {
+                        segment.into_iter().for_each(|segment| {
+                            self.segments.entry(place.unit).or_insert(segment);
+                        });
+                    }
+                    Side::Reader(program) => match self.programs.get_mut(program as usize) {
+                        // The first of its program, in a place that another program left.
+                        Some(named) if self.phase == Phase::Gathering => named.clone_from(&hello.program),
+                        Some(_) => {}
+                        None => self.programs.push(hello.program.clone()),
+                    },
                 }
                 let start_time = hello.start_time;
-                self.by_conn.insert(conn, key);
-                let member = Member { conn, pid, hello, ready: false, given_up: false };
-                if let Some(before) = self.members.insert(key, member) {
-                    self.by_conn.remove(&before.conn);
-                    actions.push(Action::Drop(before.conn));
-                }
+                actions.extend(self.enter(place, conn, pid, hello).map(Action::Drop));
                 match self.phase {
                     Phase::Gathering => {
-                        let writers_wait =
-                            self.members.get(&(0, 0)).is_some_and(|m| m.hello.on_loss == OnLoss::Wait);
+                        let writers_wait = self.roll.get(FIRST).is_some_and(|first| first.terms.waits());
                         if conn != OWN {
                             actions.push(Action::Send(conn, FromHost::Noted { writers_wait }));
                         }
                         self.build_if_complete(actions)
                     }
                     _ => {
-                        actions.push(Action::Join(conn, name(key), pid, start_time));
-                        actions.extend(self.welcome_to(key, true));
+                        actions.push(Action::Join(conn, place, pid, start_time));
+                        actions.extend(self.welcome_to(place, true));
                     }
                 }
             }
         }
+    }
+
+    /// Gives a unit its place; returns the connection of who had it.
+    fn enter(&mut self, place: UnitName, conn: ConnId, pid: u32, hello: Hello) -> Option<ConnId> {
+        let terms = Part { hello, ready: false, given_up: false };
+        self.roll.enter(place, Member { conn, pid, terms }).map(|before| before.conn)
     }
 
     /// The dataset, if a side has said it.
@@ -376,9 +387,9 @@ impl<F> Rendezvous<F> {
         if let Some(w) = &self.welcome {
             return Some(w.dataset.clone());
         }
-        match &self.members.get(&(0, 0))?.hello.role {
+        match &self.roll.get(FIRST)?.terms.hello.role {
             Role::Writer { dataset: Some(d), .. } => Some(d.clone()),
-            _ => self.members.values().find_map(|m| match &m.hello.role {
+            _ => self.roll.iter().find_map(|(_, member)| match &member.terms.hello.role {
                 Role::Reader { shape: Some(shape), elem: Some(elem), .. } => {
                     Some(Dataset { shape: shape.clone(), elem: elem.clone() })
                 }
@@ -388,29 +399,32 @@ impl<F> Rendezvous<F> {
     }
 
     fn build_if_complete(&mut self, actions: &mut Vec<Action>) {
-        let units: Option<Vec<u32>> = (0..=self.readers).map(|p| self.units_of(p)).collect();
+        let units: Option<Vec<u32>> = self.sides().map(|side| self.units_of(side)).collect();
         let Some(units) = units else { return };
-        if self.members.len() as u64 != units.iter().map(|&u| u64::from(u)).sum::<u64>() {
+        if self.resident().count() as u64 != units.iter().map(|&u| u64::from(u)).sum::<u64>() {
             return;
         }
-        let built = self.dataset().ok_or(Refusal::NoDataset).and_then(|dataset| {
-            for (key, m) in &self.members {
-                if let Role::Reader { shape, elem, convert } = &m.hello.role {
+        let built = self.dataset().ok_or(Refusal::Terms(Mismatch::NoDataset)).and_then(|dataset| {
+            for (place, Member { terms: Part { hello, .. }, .. }) in self.resident() {
+                if let Role::Reader { shape, elem, convert } = &hello.role {
                     check_dataset(&dataset, shape.as_deref(), elem.as_deref(), *convert)?;
                 }
-                if key.1 == 0 {
-                    (self.check_layout)(&m.hello.layout, &dataset, m.hello.units, key.0 == 0)
-                        .map_err(|e| named(e, name(*key)))?;
+                if place.unit == 0 {
+                    (self.check_layout)(&hello.layout, &dataset, hello.units, place.side == Side::Writer)
+                        .map_err(|e| named(e, place))?;
                 }
             }
             Ok(dataset)
         });
-        let (dataset, first) = match (built, self.members.get(&(0, 0))) {
-            (Ok(dataset), Some(first)) => (dataset, first),
-            (Err(why), _) => return actions.extend(self.abandon(why)),
-            (_, None) => return,
+        let dataset = match built {
+            Ok(dataset) => dataset,
+            Err(why) => return actions.extend(self.abandon(why)),
         };
-        let Role::Writer { depth, policy, .. } = first.hello.role else { return };
+        let firsts = self.resident().filter(|(place, _)| place.unit == 0);
+        let mut hellos = firsts.map(|(_, first)| &first.terms.hello);
+        let Some(first) = hellos.next() else { return };
+        let Role::Writer { depth, policy, .. } = first.role else { return };
+        let readers: Vec<&Hello> = hellos.collect();
         let welcome = Welcome {
             id: self.id,
             program: 0,
@@ -419,43 +433,44 @@ impl<F> Rendezvous<F> {
             depth,
             policy,
             dataset,
-            layout: first.hello.layout.clone(),
-            writers_wait: first.hello.on_loss == OnLoss::Wait,
-            readers_wait: (1..=self.readers)
-                .map(|p| self.members[&(p, 0)].hello.on_loss == OnLoss::Wait)
-                .collect(),
+            layout: first.layout.clone(),
+            writers_wait: first.on_loss == OnLoss::Wait,
+            readers_wait: readers.iter().map(|hello| hello.on_loss == OnLoss::Wait).collect(),
             reader_programs: self.programs.clone(),
-            reader_layouts: (1..=self.readers).map(|p| self.members[&(p, 0)].hello.layout.clone()).collect(),
+            reader_layouts: readers.iter().map(|hello| hello.layout.clone()).collect(),
             converts: self
-                .members
-                .values()
-                .any(|m| matches!(m.hello.role, Role::Reader { convert: true, .. })),
+                .resident()
+                .any(|(_, m)| matches!(m.terms.hello.role, Role::Reader { convert: true, .. })),
         };
         actions.push(Action::Build(welcome.clone()));
         self.welcome = Some(welcome);
         self.phase = Phase::Readying;
-        let keys: Vec<_> = self.members.keys().copied().collect();
         // From here on readers map slots, so that who takes a writer's place goes on with that one's.
-        for &key in &keys {
-            let m = &self.members[&key];
-            actions.push(Action::Join(m.conn, name(key), m.pid, m.hello.start_time));
-        }
-        actions.extend(keys.iter().filter_map(|&key| self.welcome_to(key, false)));
+        let joined = |(place, m): (UnitName, &Member<Part>)| {
+            Action::Join(m.conn, place, m.pid, m.terms.hello.start_time)
+        };
+        actions.extend(self.resident().map(joined));
+        actions.extend(self.resident().filter_map(|(place, _)| self.welcome_to(place, false)));
         self.ready(OWN, actions);
     }
 
     /// `replaces`: it takes the place of a unit that was welcomed before.
-    fn welcome_to(&self, key: (u32, u32), replaces: bool) -> Option<Action> {
-        let to = Some(self.members.get(&key)?.conn).filter(|&c| c != OWN)?;
+    fn welcome_to(&self, place: UnitName, replaces: bool) -> Option<Action> {
+        let to = Some(self.roll.get(place)?.conn).filter(|&c| c != OWN)?;
         let mut welcome = self.welcome.clone()?;
-        welcome.program = key.0.saturating_sub(1);
-        let segment = (key.0 == 0 && replaces).then_some(key.1);
+        let segment = match place.side {
+            Side::Writer => replaces.then_some(place.unit),
+            Side::Reader(program) => {
+                welcome.program = program;
+                None
+            }
+        };
         Some(Action::Welcome { to, welcome, segment })
     }
 
     fn ready(&mut self, conn: ConnId, actions: &mut Vec<Action>) {
-        let Some(member) = self.by_conn.get(&conn).and_then(|key| self.members.get_mut(key)) else { return };
-        member.ready = true;
+        let Some(member) = self.roll.by_conn_mut(conn) else { return };
+        member.terms.ready = true;
         if self.phase != Phase::Readying {
             actions.push(Action::Send(conn, FromHost::Go));
         } else if self.all_are_ready() {
@@ -464,8 +479,8 @@ impl<F> Rendezvous<F> {
                 // Nobody comes any more that could need them.
                 self.segments.clear();
             }
-            let conns = self.members.values().map(|m| m.conn).filter(|&c| c != OWN);
-            actions.extend(conns.map(|c| Action::Send(c, FromHost::Go)));
+            let conns = self.resident().map(|(_, member)| member.conn).filter(|&conn| conn != OWN);
+            actions.extend(conns.map(|conn| Action::Send(conn, FromHost::Go)));
             actions.push(Action::Go);
             self.seat_all(actions);
         }
@@ -473,7 +488,7 @@ impl<F> Rendezvous<F> {
 
     fn all_are_ready(&self) -> bool {
         let units = |w: &Welcome| u64::from(w.writers) + w.readers.iter().map(|&n| u64::from(n)).sum::<u64>();
-        self.welcome.as_ref().is_some_and(|w| self.members.len() as u64 == units(w))
-            && self.members.values().all(|m| m.ready)
+        self.welcome.as_ref().is_some_and(|w| self.resident().count() as u64 == units(w))
+            && self.resident().all(|(_, member)| member.terms.ready)
     }
 }

@@ -1,7 +1,7 @@
 //! The thread of the writer's unit 0: carries out the [rendezvous](crate::rendezvous), then watches every
 //! unit.
 
-use crate::error::{PipeError, Refusal};
+use crate::error::{Mismatch, PipeError, Refusal};
 use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
 use polyduct_message::handshake::{no_descriptor, Bad};
@@ -149,7 +149,7 @@ impl Server {
 
     fn accept_all(&mut self) {
         // A failing accept (no descriptors left) turns that one away; the others go on.
-        let refusal = |e: &OsError| FromHost::Refused(Refusal::System { error: e.to_string() });
+        let refusal = |e: &OsError| FromHost::Refused(Refusal::System { unit: HOST, error: e.to_string() });
         while let Some(id) = self.connections.accept(refusal) {
             // What it says first has mostly come by now, and a crowd behind it cannot push it out any more.
             self.serve(id);
@@ -165,7 +165,9 @@ impl Server {
                 Heard::Bad(bad) => {
                     let why = match bad {
                         Bad::Malformed => Refusal::Malformed,
-                        Bad::NoDescriptor => Refusal::System { error: no_descriptor().to_string() },
+                        Bad::NoDescriptor => {
+                            Refusal::System { unit: HOST, error: no_descriptor().to_string() }
+                        }
                         Bad::Version(v) => {
                             Refusal::Version { expected: PROTOCOL.version.into(), found: v.into() }
                         }
@@ -243,7 +245,7 @@ impl Server {
                 Action::Drop(id) => self.hang_up(id),
                 Action::Build(welcome) => {
                     if let Err(error) = self.build(welcome) {
-                        let actions = self.rendezvous.abandon(Refusal::System { error });
+                        let actions = self.rendezvous.abandon(Refusal::System { unit: HOST, error });
                         return self.carry_out(actions);
                     }
                 }
@@ -256,7 +258,7 @@ impl Server {
                         }
                         other => {
                             let error = other.and_then(Result::err).map_or(String::new(), |e| e.to_string());
-                            let actions = self.rendezvous.abandon(Refusal::System { error });
+                            let actions = self.rendezvous.abandon(Refusal::System { unit: HOST, error });
                             return self.carry_out(actions);
                         }
                     }
@@ -329,7 +331,8 @@ impl Server {
             match fd.try_clone().map(|fd| Segment::take_over(fd, self.slots_len)) {
                 Ok(Ok(segment)) => opened.late = Some(segment),
                 other => {
-                    let actions = self.rendezvous.abandon(Refusal::System { error: format!("{other:?}") });
+                    let actions =
+                        self.rendezvous.abandon(Refusal::System { unit: HOST, error: format!("{other:?}") });
                     return self.carry_out(actions);
                 }
             }
@@ -368,7 +371,9 @@ fn bad_slots(message: &ToHost, fds: &[OwnedFd]) -> Option<Refusal> {
     let ToHost::Hello(hello) = message else { return None };
     let slots = fds.last().filter(|_| hello.rejoin.is_none())?;
     let unit = UnitName { side: Side::Writer, unit: hello.unit };
-    crate::bind::check_slots(hello, slots.as_fd()).err().map(|error| Refusal::Segment { unit, error })
+    crate::bind::check_slots(hello, slots.as_fd())
+        .err()
+        .map(|error| Refusal::Terms(Mismatch::Segment { unit, error }))
 }
 
 /// The sizes of the pipe that a welcome describes, if they are in their limits.

@@ -6,7 +6,8 @@ use common::{fill, local_indices, reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
 use polyduct_pipe::{
-    DomainOptions, Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Readers, Refusal, Writer,
+    DomainOptions, Expect, Given, Mismatch, OnLoss, Options, PipeError, Policy, Reader, Readers, Refusal,
+    Writer,
 };
 use polyduct_port::PortError;
 use polyduct_rig::kills::kills;
@@ -51,7 +52,7 @@ fn read(spec: &str) {
     let options = Options { on_loss, ..reader_options(f[1], number(2), number(3)) };
     let mut r = match Reader::open(f[0], f[4], &Expect::default(), &options) {
         Ok(r) => r,
-        Err(PipeError::Refused { reason: Refusal::Full { programs, .. }, .. }) => {
+        Err(PipeError::Refused { reason: Refusal::Terms(Mismatch::Full { programs, .. }), .. }) => {
             return say(&format!("full {programs}"))
         }
         Err(e) => return say(&format!("error {e}")),

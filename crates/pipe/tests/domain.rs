@@ -7,7 +7,8 @@ use common::at::At;
 use common::net::{near, Across};
 use common::{fill, local_indices, unique, Pipe, PipeAt};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_message::domain::{gather, Domain};
+use polyduct_message::domain::Domain;
+use polyduct_message::meeting::JoinRefusal;
 use polyduct_message::MessageError;
 use polyduct_pipe::{Addresses, DomainOptions, PipeError, Reader, Side, UnitName, Writer};
 use polyduct_port::PortError;
@@ -162,7 +163,7 @@ fn two_pipes_have_two_domains() {
 /// Whether the error is that unit 3, the reader's, did not come.
 fn is_missing(error: &PipeError) -> bool {
     let PipeError::Domain { addresses, source, .. } = error else { return false };
-    let MessageError::Refused { reason: gather::JoinRefusal::Missing { missing, .. }, .. } = &**source else {
+    let MessageError::Refused { reason: JoinRefusal::Missing { missing, .. }, .. } = &**source else {
         return false;
     };
     let unit = UnitName { side: Side::Reader(0), unit: 1 };

@@ -12,7 +12,7 @@ use polyduct_os::segment::{Access, Segment};
 use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
 use polyduct_os::sync::{Line, Ordering};
 use polyduct_pipe::wire::{self, FromHost, Hello, Role, ToHost, Welcome, PROTOCOL};
-use polyduct_pipe::{Expect, Given, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
+use polyduct_pipe::{Expect, Given, Mismatch, Options, PipeError, Policy, Reader, Refusal, Side, Writer};
 use polyduct_port::{PortError, UnitName};
 use polyduct_rig::Random;
 use polyduct_slots::geometry::{Geometry, Sizes};
@@ -169,7 +169,7 @@ fn hand_over_bad_slots(pipe: &str) {
         let conn = connect(pipe);
         send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[fd.as_fd()]);
         match refusal(&conn) {
-            Refusal::Segment { unit, error } => {
+            Refusal::Terms(Mismatch::Segment { unit, error }) => {
                 assert_eq!(unit, UnitName { side: Side::Writer, unit: 1 });
                 assert!(!error.is_empty());
             }
@@ -178,7 +178,7 @@ fn hand_over_bad_slots(pipe: &str) {
     }
     let conn = connect(pipe);
     send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[]);
-    assert!(matches!(refusal(&conn), Refusal::Segment { .. }));
+    assert!(matches!(refusal(&conn), Refusal::Terms(Mismatch::Segment { .. })));
     // A unit that comes in good order and then breaks it loses its place again.
     let conn = connect(pipe);
     send_raw(&conn, &bytes_of(&ToHost::Hello(writer(1))), &[good.as_fd()]);
@@ -323,7 +323,7 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         assert!(typed, "{what}: {error}");
     }
     // And one that refuses in an odd way, or talks nonsense.
-    let last = Refusal::TooManyPrograms { expected: u32::MAX, found: String::new() };
+    let last = Refusal::Terms(Mismatch::TooManyPrograms { expected: u32::MAX, found: String::new() });
     let error = with_false_host(|conn| {
         assert_eq!(
             PROTOCOL.encode(&FromHost::Refused(last.clone())).unwrap().send(conn, &[]),

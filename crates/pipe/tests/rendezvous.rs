@@ -5,10 +5,11 @@
 
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};
-use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
+use polyduct_pipe::{Mismatch, OnLoss, Policy, Refusal, Side, UnitName};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
+const HOST: UnitName = UnitName { side: Side::Writer, unit: 0 };
 /// Conn id that unit 0 has to itself.
 const SELF: ConnId = 0;
 
@@ -125,10 +126,7 @@ fn dataset() -> Dataset {
 fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusal> {
     match layout {
         "block" => Ok(()),
-        _ => Err(Refusal::Layout {
-            unit: UnitName { side: Side::Writer, unit: 0 },
-            error: "not a layout".into(),
-        }),
+        _ => Err(Refusal::Terms(Mismatch::Layout { unit: HOST, error: "not a layout".into() })),
     }
 }
 
@@ -289,7 +287,9 @@ impl Driver {
             }
             Event::Revived => self.rendezvous.revived(),
             Event::Deadline => self.rendezvous.deadline(1000),
-            Event::Abandon => self.rendezvous.abandon(Refusal::System { error: "no memory".into() }),
+            Event::Abandon => {
+                self.rendezvous.abandon(Refusal::System { unit: HOST, error: "no memory".into() })
+            }
         };
         assert!(actions.len() <= 200, "{} actions for {event:?}", actions.len());
         self.carry_out(actions);
@@ -553,7 +553,7 @@ fn an_impossible_conversion_is_refused_before_the_welcome() {
     let given = Dataset { shape: vec![8], elem: "f32".into() };
     let role = Role::Reader { shape: None, elem: Some("i32".into()), convert: true };
     let (refused, end) = answers(sizes, given, vec![Hello { role, ..sizes.hello(1, 0) }]);
-    assert_eq!(refused, [Refusal::Conversion { from: "f32".into(), to: "i32".into() }]);
+    assert_eq!(refused, [Refusal::Terms(Mismatch::Conversion { from: "f32".into(), to: "i32".into() })]);
     // Those who wait for the unit in vain hear why it is not there.
     assert_eq!(
         end,

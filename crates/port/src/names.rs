@@ -25,7 +25,7 @@ impl fmt::Display for PortName {
 }
 
 /// A unit of one of the programs that a pipe joins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnitName {
     /// The side, and which of the reader programs.
     pub side: Side,
@@ -34,7 +34,7 @@ pub struct UnitName {
 }
 
 /// One of the programs that a pipe joins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Side {
     /// The writer program.
     Writer,

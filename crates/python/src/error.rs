@@ -2,15 +2,18 @@
 
 use crate::handlers::TRACEBACK;
 use polyduct::host::{Errno, OsError};
-use polyduct::message::domain::{directory::HandlerError, gather, pending::CallError};
+use polyduct::message::domain::{directory::HandlerError, pending::CallError};
+use polyduct::message::meeting::{JoinRefusal, Refusal as Refused};
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
 use polyduct::{
-    layout::LayoutError, Error, Peer, PipeError, PortError, PortName, Reached, Refusal, Side, UnitName,
+    layout::LayoutError, Error, Mismatch, Peer, PipeError, PortError, PortName, Reached, Refusal, Side,
+    UnitName,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// An attribute of an exception.
@@ -127,7 +130,7 @@ fn pipe(error: &PipeError) -> Class {
     match error {
         PipeError::NameTaken { pid, .. } => ("NameTaken", vec![("pid", int(*pid))]),
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
-        PipeError::Refused { reason, .. } => refused(reason),
+        PipeError::Refused { reason, .. } => pipe_refused(reason),
         PipeError::Key { .. } => no_key(),
         PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
@@ -147,44 +150,58 @@ fn this(unit: &Option<UnitName>) -> Vec<(&'static str, Value)> {
     attributes
 }
 
-fn refused(reason: &Refusal) -> Class {
+/// Units do not meet. `place` says which unit is meant; `terms`, what does not fit.
+fn refused<P: Display, T: Display>(
+    reason: &Refused<P, T>,
+    place: impl Fn(&P) -> Vec<(&'static str, Value)>,
+    terms: impl Fn(&T) -> (&'static str, Vec<(&'static str, Value)>),
+) -> Class {
+    let process = |unit: &P, pid: u32| {
+        let mut attributes = place(unit);
+        attributes.push(("pid", int(pid)));
+        attributes
+    };
     let (name, attributes) = match reason {
-        Refusal::Version { .. } => ("version", vec![]),
-        Refusal::Malformed => ("malformed", vec![]),
-        Refusal::Disagree { unit, .. } => ("disagree", named(&(*unit).into())),
-        Refusal::Dataset { .. } | Refusal::Conversion { .. } => ("dataset", vec![]),
-        Refusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
-        Refusal::Duplicate { unit, pid, .. } => {
-            let mut attributes = named(&(*unit).into());
-            attributes.push(("pid", int(*pid)));
-            ("duplicate", attributes)
+        Refused::Version { .. } => ("version", vec![]),
+        Refused::Malformed => ("malformed", vec![]),
+        Refused::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
+        Refused::Disagree { unit, .. } => ("disagree", place(unit)),
+        Refused::Duplicate { unit, pid, .. } => ("duplicate", process(unit, *pid)),
+        Refused::NotAMember { unit, pid } => ("not_a_member", process(unit, *pid)),
+        Refused::Missing { waited_ms, .. } => {
+            let waited = Duration::from_millis(*waited_ms).as_secs_f64();
+            let (_, attributes) = refusal("missing", vec![("waited", Value::Seconds(waited))]);
+            return ("Absent", attributes);
         }
-        Refusal::TooManyPrograms { .. } | Refusal::Full { .. } => ("too_many_programs", vec![]),
-        Refusal::Layout { unit, .. } => ("layout", named(&(*unit).into())),
-        Refusal::NoDataset => ("no_dataset", vec![]),
-        Refusal::Segment { unit, .. } => ("segment", named(&(*unit).into())),
-        Refusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
-        Refusal::Lost { unit, pid } | Refusal::Silent { unit, pid, .. } => {
-            let mut attributes = named(&(*unit).into());
-            attributes.push(("pid", int(*pid)));
-            ("lost", attributes)
-        }
-        Refusal::Over => ("over", vec![]),
-        Refusal::System { .. } => ("system", vec![]),
-        Refusal::Replaced { unit } => ("replaced", named(&(*unit).into())),
+        Refused::Lost { unit, pid, .. } => ("lost", process(unit, *pid)),
+        Refused::Replaced { unit } => ("replaced", place(unit)),
+        Refused::Over => ("over", vec![]),
+        Refused::System { unit, .. } => ("system", place(unit)),
+        Refused::Terms(why) => terms(why),
     };
     refusal(name, attributes)
+}
+
+/// Units of a pipe do not meet.
+fn pipe_refused(reason: &Refusal) -> Class {
+    let place = |unit: &UnitName| named(&(*unit).into());
+    refused(reason, place, |why| match why {
+        Mismatch::Dataset { .. } | Mismatch::Conversion { .. } => ("dataset", vec![]),
+        Mismatch::TooManyPrograms { .. } | Mismatch::Full { .. } => ("too_many_programs", vec![]),
+        Mismatch::Layout { unit, .. } => ("layout", place(unit)),
+        Mismatch::NoDataset => ("no_dataset", vec![]),
+        Mismatch::Segment { unit, .. } => ("segment", place(unit)),
+    })
+}
+
+/// Units of one program do not meet: those of a domain, or of a file.
+fn join_refused(reason: &JoinRefusal) -> Class {
+    refused(reason, |unit| vec![("unit", int(unit.0))], |none| match *none {})
 }
 
 fn refusal(reason: &str, mut attributes: Vec<(&'static str, Value)>) -> Class {
     attributes.push(("reason", Value::Text(reason.into())));
     ("Refused", attributes)
-}
-
-/// Somebody did not come.
-fn absent(waited: Duration) -> Class {
-    let (_, attributes) = refusal("missing", vec![("waited", Value::Seconds(waited.as_secs_f64()))]);
-    ("Absent", attributes)
 }
 
 fn message(error: &MessageError) -> Class {
@@ -209,7 +226,7 @@ fn message(error: &MessageError) -> Class {
         MessageError::PeerLeft { unit } => ("PeerLeft", vec![of_unit(*unit)]),
         MessageError::AtOdds { unit, .. } => ("AtOdds", vec![of_unit(*unit)]),
         MessageError::BadPeer { unit, .. } => ("BadPeer", vec![of_unit(*unit)]),
-        MessageError::Refused { reason, .. } => gathering(reason),
+        MessageError::Refused { reason, .. } => join_refused(reason),
         MessageError::Stranger { .. } | MessageError::TurnedAway { .. } => ("Stranger", vec![]),
         MessageError::Timeout { waited, .. } => {
             ("TimeoutError", vec![("waited", Value::Seconds(waited.as_secs_f64()))])
@@ -287,24 +304,6 @@ fn config(error: &ConfigError) -> Class {
     ("ConfigError", attributes)
 }
 
-fn gathering(reason: &gather::JoinRefusal) -> Class {
-    use gather::JoinRefusal;
-    let (name, attributes) = match reason {
-        JoinRefusal::Version { .. } => ("version", vec![]),
-        JoinRefusal::Malformed => ("malformed", vec![]),
-        JoinRefusal::Disagree { unit, .. } => ("disagree", vec![("unit", int(*unit))]),
-        JoinRefusal::UnitRange { unit, .. } => ("unit_range", vec![("unit", int(*unit))]),
-        JoinRefusal::Duplicate { unit, pid } => ("duplicate", vec![("unit", int(*unit)), ("pid", int(*pid))]),
-        JoinRefusal::Missing { waited_ms, .. } => return absent(Duration::from_millis(*waited_ms)),
-        JoinRefusal::NotAMember { unit, pid } => {
-            ("not_a_member", vec![("unit", int(*unit)), ("pid", int(*pid))])
-        }
-        JoinRefusal::System { unit, .. } => ("system", vec![("unit", int(*unit))]),
-        _ => ("other", vec![]),
-    };
-    refusal(name, attributes)
-}
-
 fn system(error: &OsError) -> Class {
     match error {
         OsError::NoMemory { .. } => ("NoMemory", vec![]),
@@ -316,14 +315,10 @@ fn system(error: &OsError) -> Class {
 }
 
 fn file(error: &FileError) -> Class {
-    let of_unit = |unit: u32| ("unit", int(unit));
     let of_file = |path: &str, reason: &str| of_path("FileError", path, reason);
     match error {
         FileError::Busy { .. } => ("NameTaken", vec![]),
-        FileError::Duplicate { unit, pid, .. } => {
-            refusal("duplicate", vec![of_unit(*unit), ("pid", int(*pid))])
-        }
-        FileError::Missing { waited, .. } => absent(*waited),
+        FileError::Refused { reason, .. } => join_refused(reason),
         FileError::Stranger { .. } => ("Stranger", vec![]),
         FileError::Os { source: OsError::NoMemory { .. }, .. } => ("NoMemory", vec![]),
         FileError::BadPath { path, .. } => of_file(path, "bad_path"),

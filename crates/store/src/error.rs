@@ -5,9 +5,9 @@ use crate::safetensors::SafetensorsError;
 use crate::zarr::ZarrError;
 use polyduct_copy::CopyError;
 use polyduct_layout::{ElemType, LayoutError};
+use polyduct_message::meeting::JoinRefusal;
 use polyduct_os::{socket::whose, Errno, OsError};
 use polyduct_port::{PortError, PortName, Scope};
-use std::time::Duration;
 
 /// What can go wrong with a file that is a port. `path` is the file as the caller named it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -86,25 +86,13 @@ pub enum FileError {
     },
 
     // -- the peers --
-    /// The unit has joined before and is still there.
-    #[error("{path}: unit {unit} is already there (pid {pid})")]
-    Duplicate {
+    /// The units of the program do not meet.
+    #[error("{path}: {reason}")]
+    Refused {
         /// The file.
         path: String,
-        /// The unit.
-        unit: u32,
-        /// The process that has its place.
-        pid: u32,
-    },
-    /// Not all units of the program came in time.
-    #[error("{path}: units {missing} did not come within {waited:.1?}")]
-    Missing {
-        /// The file.
-        path: String,
-        /// Which, in words.
-        missing: String,
-        /// How long unit 0 waited.
-        waited: Duration,
+        /// Why.
+        reason: JoinRefusal,
     },
     /// The process that claims to be unit 0 belongs to another user.
     #[error("{path}: the process that claims to be unit 0 {}", whose(*found, *expected))]

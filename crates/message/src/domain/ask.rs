@@ -1,9 +1,9 @@
 //! What a unit asks another of its host, and how long it waits for the answer.
 
 use super::board::Board;
-use super::gather::JoinRefusal;
+
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
-use crate::meeting::{self, Connection, Failure, SLICE};
+use crate::meeting::{self, Connection, Failure, JoinRefusal, SLICE};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
 use polyduct_os::{

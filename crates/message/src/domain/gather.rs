@@ -5,15 +5,12 @@
 //! processes, and the lowest has no further part: units watch each other, and partners connect when they
 //! first need to. In a domain across hosts the units of each host do so by themselves.
 
-pub use crate::error::JoinRefusal;
+use crate::meeting::{ConnId, JoinRefusal, Member, Roll, Unit, OWN};
 use crate::types::Address;
 pub use crate::types::MAX_UNITS;
 use polyduct_os::process::{number_space, ProcessId};
 use polyduct_os::OsError;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-pub use crate::meeting::ConnId;
 
 /// What a unit says first to the lowest of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,19 +64,13 @@ pub enum Action {
     Fail(JoinRefusal, Vec<ConnId>),
 }
 
-struct Member {
-    conn: Option<ConnId>,
-    process: Process,
-}
-
 /// The state machine.
 pub struct Gathering {
     units: u32,
     me: Process,
     /// Who is to come, in order.
-    near: Vec<Address>,
-    members: BTreeMap<Address, Member>,
-    turned_away: Option<String>,
+    near: Vec<Unit>,
+    roll: Roll<Unit, Process>,
     over: bool,
 }
 
@@ -87,10 +78,11 @@ impl Gathering {
     /// A gathering of the units `near` of a domain of `units`, in order, by the first of them, which is the
     /// process `me`. Complete at once where there is no other.
     pub fn new(units: u32, near: &[Address], me: Process) -> (Self, Option<Action>) {
-        let first = near.first().copied().unwrap_or_default();
-        let members = BTreeMap::from([(first, Member { conn: None, process: me })]);
-        let near = near.to_vec();
-        let mut gathering = Gathering { units, me, near, members, turned_away: None, over: false };
+        let near: Vec<Unit> = near.iter().copied().map(Unit).collect();
+        let mut roll = Roll::default();
+        let own = Member { conn: OWN, pid: me.pid, terms: me };
+        roll.enter(near.first().copied().unwrap_or(Unit(0)), own);
+        let mut gathering = Gathering { units, me, near, roll, over: false };
         let action = gathering.complete();
         (gathering, action)
     }
@@ -103,11 +95,11 @@ impl Gathering {
                 if process.shares_numbers(&self.me) {
                     process.pid = pid;
                 }
-                self.members.insert(join.unit, Member { conn: Some(conn), process });
+                self.roll.enter(Unit(join.unit), Member { conn, pid: process.pid, terms: process });
                 self.complete()
             }
             Err(why) => {
-                self.turned_away = Some(why.to_string());
+                self.roll.turned_away(&why);
                 Some(Action::Refuse(conn, why))
             }
         }
@@ -116,18 +108,18 @@ impl Gathering {
     /// A connection hung up: its unit's place is free again.
     pub fn handle_hangup(&mut self, conn: ConnId) {
         if !self.over {
-            self.members.retain(|_, m| m.conn != Some(conn));
+            self.roll.leave(conn);
         }
     }
 
     /// Whether the next one that joins may be the last.
     pub fn lacks_one(&self) -> bool {
-        !self.over && self.members.len() + 1 == self.near.len()
+        !self.over && self.roll.len() + 1 == self.near.len()
     }
 
     /// Whether a unit came by this connection.
     pub fn has_joined(&self, conn: ConnId) -> bool {
-        self.members.values().any(|m| m.conn == Some(conn))
+        self.roll.place(conn).is_some()
     }
 
     /// The time to gather is over.
@@ -136,51 +128,39 @@ impl Gathering {
             return None;
         }
         self.over = true;
-        let turned_away = self.turned_away.take();
-        let why = JoinRefusal::Missing { missing: self.missing(), waited_ms, turned_away };
-        Some(Action::Fail(why, self.conns()))
+        let missing = self.roll.absent(self.near.iter().copied());
+        Some(Action::Fail(self.roll.missing(missing, waited_ms, ""), self.conns()))
     }
 
     fn admit(&self, conn: ConnId, pid: u32, join: &Join) -> Result<(), JoinRefusal> {
+        let unit = Unit(join.unit);
         if self.over || self.has_joined(conn) {
             return Err(JoinRefusal::Malformed);
         }
         if join.units != self.units {
-            return Err(JoinRefusal::Disagree { unit: join.unit, expected: self.units, found: join.units });
+            let first = self.near.first().copied().unwrap_or(Unit(0));
+            return Err(JoinRefusal::disagree(unit, "units", join.units, first, self.units));
         }
         if join.unit >= self.units {
             return Err(JoinRefusal::UnitRange { unit: join.unit, units: self.units });
         }
-        if self.near.binary_search(&join.unit).is_err() {
-            return Err(JoinRefusal::NotAMember { unit: join.unit, pid });
+        if self.near.binary_search(&unit).is_err() {
+            return Err(JoinRefusal::NotAMember { unit, pid });
         }
-        match self.members.get(&join.unit) {
-            Some(there) => Err(JoinRefusal::Duplicate { unit: join.unit, pid: there.process.pid }),
-            None => Ok(()),
-        }
+        self.roll.check_free(unit)
     }
 
     fn complete(&mut self) -> Option<Action> {
-        if self.members.len() < self.near.len() {
+        if self.roll.len() < self.near.len() {
             return None;
         }
         self.over = true;
-        Some(Action::Complete(self.members.values().map(|m| m.process).collect(), self.conns()))
+        Some(Action::Complete(self.roll.iter().map(|(_, member)| member.terms).collect(), self.conns()))
     }
 
     /// The connections by which units came.
     pub fn conns(&self) -> Vec<ConnId> {
-        self.members.values().filter_map(|m| m.conn).collect()
-    }
-
-    fn missing(&self) -> String {
-        let mut absent = self.near.iter().filter(|u| !self.members.contains_key(u));
-        let mut words: Vec<String> = absent.by_ref().take(5).map(|u| format!("unit {u}")).collect();
-        match absent.count() {
-            0 => {}
-            more => words.push(format!("{more} more")),
-        }
-        words.join(", ")
+        self.roll.conns().collect()
     }
 }
 
@@ -214,7 +194,7 @@ mod tests {
     fn only_those_of_this_host_are_waited_for() {
         let (mut g, _) = Gathering::new(9, &[3, 5, 8], process(10, 100));
         assert_eq!(g.handle_join(1, 11, &join(8, 9)), None);
-        let not = JoinRefusal::NotAMember { unit: 4, pid: 12 };
+        let not = JoinRefusal::NotAMember { unit: Unit(4), pid: 12 };
         assert_eq!(g.handle_join(2, 12, &join(4, 9)), Some(Action::Refuse(2, not)));
         let all = vec![process(10, 100), process(13, 105), process(11, 108)];
         assert_eq!(g.handle_join(3, 13, &join(5, 9)), Some(Action::Complete(all, vec![3, 1])));
@@ -230,9 +210,9 @@ mod tests {
             Some(Action::Refuse(c, why)) if c == conn => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused(1, join(1, 4)), JoinRefusal::Disagree { unit: 1, expected: 8, found: 4 });
+        assert_eq!(refused(1, join(1, 4)), JoinRefusal::disagree(Unit(1), "units", 4, Unit(0), 8));
         assert_eq!(refused(2, join(8, 8)), JoinRefusal::UnitRange { unit: 8, units: 8 });
-        assert_eq!(refused(3, join(0, 8)), JoinRefusal::Duplicate { unit: 0, pid: 10 });
+        assert_eq!(refused(3, join(0, 8)), JoinRefusal::duplicate(Unit(0), 10));
         assert_eq!(g.handle_join(4, 11, &join(1, 8)), None);
         assert_eq!(g.handle_join(4, 11, &join(2, 8)), Some(Action::Refuse(4, JoinRefusal::Malformed)));
         g.handle_hangup(4);

@@ -11,10 +11,10 @@ use join::{ask_to_join, gather};
 
 use super::ask::Watch;
 use super::board::Board;
-use super::gather::{ConnId, Join, JoinRefusal, Members};
+use super::gather::{Join, Members};
 use super::host_map::Processes;
 use crate::handshake::Bad;
-use crate::meeting::{Connections, Heard, Shared};
+use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::{
@@ -226,7 +226,7 @@ impl Drop for Host {
 
 /// What somebody is told for whom no descriptor is left.
 fn refusal(unit: Address) -> impl Fn(&OsError) -> Answer {
-    move |error| Answer::Refused(JoinRefusal::System { unit, error: error.to_string() })
+    move |error| Answer::Refused(JoinRefusal::System { unit: Unit(unit), error: error.to_string() })
 }
 
 fn bad(bad: Bad) -> JoinRefusal {
@@ -313,8 +313,8 @@ impl<E: Events> Server<E> {
 
     /// The answer to the process `pid`, and what goes along.
     fn answer(&mut self, pid: u32, ask: Ask, fds: Vec<OwnedFd>) -> Option<(Answer, Vec<Shared>)> {
-        let not_a_member = |unit| JoinRefusal::NotAMember { unit, pid };
-        let here = |error| JoinRefusal::System { unit: self.me, error };
+        let not_a_member = |unit| JoinRefusal::NotAMember { unit: Unit(unit), pid };
+        let here = |error| JoinRefusal::System { unit: Unit(self.me), error };
         let answer = match ask {
             Ask::Link { unit } => {
                 let member = self.members.may_be(unit, pid) && unit != self.me;
@@ -340,7 +340,7 @@ impl<E: Events> Server<E> {
             }
             Ask::Join(join) => {
                 let there = self.members.pid(join.unit).unwrap_or(0);
-                Err(JoinRefusal::Duplicate { unit: join.unit, pid: there })
+                Err(JoinRefusal::duplicate(Unit(join.unit), there))
             }
         };
         Some(answer.unwrap_or_else(|why| (Answer::Refused(why), Vec::new())))

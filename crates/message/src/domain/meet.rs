@@ -4,30 +4,29 @@
 //! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no
 //! further part: partners connect when they first need to.
 
-use super::gather::JoinRefusal;
 use super::host_map::{beside, HostId, Hosts, FNV};
 use super::net::early_events;
 use super::options::Options;
 use super::room::Buffer;
 use super::system;
-use crate::engine::Send;
+use crate::engine::{Message, Send};
 use crate::handshake::unpack;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::net::LinkFault;
+use crate::meeting::{JoinRefusal, Member, Roll, Unit, OWN};
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use polyduct_os::clock;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The version of what is said here, in the first word of each message.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// How often a wait looks for an interrupt.
 const SLICE: Duration = Duration::from_millis(50);
 /// How much longer than unit 0 the others wait for its word on who is missing.
@@ -213,18 +212,16 @@ impl Meeting<'_> {
     /// Unit 0 waits for the others.
     fn gather(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         let units = self.options.units;
-        let mut book = BTreeMap::from([(0, (self.endpoint.local_addr(), host))]);
-        while book.len() < units as usize {
+        let own = (self.endpoint.local_addr(), host);
+        let mut roll = Roll::default();
+        roll.enter(Unit(0), Member { conn: OWN, pid: 0, terms: own });
+        while roll.len() < units as usize {
             let Some(event) = self.next(Duration::ZERO)? else {
-                let missing: Vec<String> = (0..units)
-                    .filter(|u| !book.contains_key(u))
-                    .take(5)
-                    .map(|u| format!("unit {u}"))
-                    .collect();
+                let missing = roll.absent((0..units).map(Unit));
                 let waited_ms = (clock::now() - self.start).as_millis() as u64;
-                let turned_away = self.last.take();
-                let why = JoinRefusal::Missing { missing: missing.join(", "), waited_ms, turned_away };
-                for &unit in book.keys().filter(|&&u| u != 0) {
+                self.last.take().iter().for_each(|why| roll.turned_away(why));
+                let why: JoinRefusal = roll.missing(missing, waited_ms, "");
+                for (Unit(unit), _) in roll.iter().skip(1) {
                     // Who cannot be told waits a moment longer.
                     let _ = self.say(unit, &Answer::Refused(why.clone()));
                 }
@@ -232,30 +229,24 @@ impl Meeting<'_> {
             };
             match event {
                 NetEvent::Message { from, message } if message.head.handler == system::MEET => {
-                    if let Some(found) = other_version(&message.head) {
-                        let why = JoinRefusal::Version { expected: VERSION, found };
-                        self.last = Some(why.to_string());
-                        self.say(from, &Answer::Refused(why))?;
-                        continue;
-                    }
-                    match read::<Introduction>(&message.payload) {
-                        Some(met) if met.units == units => {
-                            book.insert(from, (met.listens_at, met.host));
+                    match introduced(from, units, &message) {
+                        Ok(Introduction { listens_at, host, .. }) => {
+                            // Its number is that of its link, which has proved the key.
+                            let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
+                            roll.enter(Unit(from), member);
                         }
-                        Some(met) => {
-                            let why = JoinRefusal::Disagree { unit: from, expected: units, found: met.units };
+                        Err(why) => {
                             self.last = Some(why.to_string());
                             self.say(from, &Answer::Refused(why))?;
                         }
-                        None => self.say(from, &Answer::Refused(JoinRefusal::Malformed))?,
                     }
                 }
-                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(book.remove(&unit)),
+                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(roll.leave(unit.into())),
                 NetEvent::TurnedAway { from, fault } => self.last = Some(format!("{from}: {fault}")),
                 other => self.keep(other)?,
             }
         }
-        let (listens_at, hosts): (Vec<_>, Vec<_>) = book.into_values().unzip();
+        let (listens_at, hosts): (Vec<_>, Vec<_>) = roll.drain().map(|(_, member)| member.terms).unzip();
         let mut place = [0; 8];
         key::random(&mut place)?;
         let book = Book { listens_at, beside: beside(&hosts), place: u64::from_le_bytes(place) };
@@ -446,6 +437,18 @@ impl Meeting<'_> {
 
     fn over(&self, what: &str) -> MessageError {
         MessageError::Timeout { what: what.to_owned(), waited: clock::now() - self.start }
+    }
+}
+
+/// What a unit says of itself, where unit 0 of so many units can agree to it.
+fn introduced(from: Address, units: u32, message: &Message<Buffer>) -> Result<Introduction, JoinRefusal> {
+    if let Some(found) = other_version(&message.head) {
+        return Err(JoinRefusal::Version { expected: VERSION, found });
+    }
+    match read::<Introduction>(&message.payload) {
+        Some(met) if met.units == units => Ok(met),
+        Some(met) => Err(JoinRefusal::disagree(Unit(from), "units", met.units, Unit(0), units)),
+        None => Err(JoinRefusal::Malformed),
     }
 }
 

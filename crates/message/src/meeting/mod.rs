@@ -1,16 +1,21 @@
 //! How the units of a host meet: connections to the name of one of them, messages with descriptors, and the
 //! deaths of those who came.
 //!
-//! [`Connections`] are one side: the unit that others come to. A [`Connection`] is the other. Both look at
-//! who is at the other end (a process of this user, watched by a descriptor), wait for as long as their user
-//! has patience, and send again what the system has no room for. What is said, and who may stay, is their
-//! users' business: domains, pipes and files.
+//! [`Connections`] are one side: the unit that others come to, which keeps a [`Roll`] of them. A
+//! [`Connection`] is the other. Both look at who is at the other end (a process of this user, watched by a
+//! descriptor), wait for as long as their user has patience, and send again what the system has no room for.
+//! A unit that may not stay hears a [`Refusal`]. Domains, pipes and files are their users: each says its own
+//! terms, and decides who agrees.
 
 mod connection;
 mod connections;
+mod roll;
 
 pub use connection::{pause, Connection, Failure, Patience, GRACE, RETRY, SLICE};
 pub use connections::{ConnId, Connections, Heard, Ready, Shared};
+pub use roll::{Member, Roll, OWN};
+
+pub use crate::error::{JoinRefusal, NoTerms, Refusal, Unit};
 
 use std::time::Duration;
 

@@ -331,7 +331,7 @@ impl Server {
                 }
                 Action::Build(welcome) => {
                     if let Err(error) = self.build(welcome) {
-                        let actions = self.rendezvous.abandon(Refusal::System { error });
+                        let actions = self.rendezvous.abandon(Refusal::System { unit: HOST, error });
                         return self.carry_out(actions);
                     }
                 }
@@ -394,7 +394,9 @@ impl Server {
     /// The rendezvous knows only that a connection is gone.
     fn how_lost(&self, why: Refusal) -> Refusal {
         match (why, self.silence.1) {
-            (Refusal::Lost { unit, pid }, seconds @ 1..) => Refusal::Silent { unit, pid, seconds },
+            (Refusal::Lost { unit, pid, .. }, seconds @ 1..) => {
+                Refusal::Lost { unit, pid, silent_s: Some(seconds) }
+            }
             (why, _) => why,
         }
     }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 /// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced by
 /// those that were given up; 11: units of one host meet for that at sockets of their own). Part of what both
 /// sides prove, so that two versions never meet.
-pub const VERSION: u64 = 11;
+pub const VERSION: u64 = 12;
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.

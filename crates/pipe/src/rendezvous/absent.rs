@@ -1,43 +1,40 @@
 //! Who goes, and who does not come.
 
-use super::{name, Action, ConnId, Phase, Rendezvous, OWN};
+use super::{places, Action, ConnId, Part, Phase, Rendezvous};
 use crate::error::Refusal;
+use crate::join::ORDER;
 use crate::wire::FromHost;
 use polyduct_os::process::is_unnamed;
-use polyduct_port::{OnLoss, Peer};
+use polyduct_port::{Peer, Side, UnitName};
 
 impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
     pub fn hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
         self.early.retain(|e| e.conn != conn);
-        if self.guests.knows(conn) {
+        if self.guest(conn).is_some() {
             return self.guest_hangup(conn, closed);
         }
-        let Some(&key) = self.by_conn.get(&conn) else {
-            return Vec::new();
-        };
-        let Some(member) = self.members.get(&key) else {
-            return Vec::new();
-        };
-        let (pid, wait) = (member.pid, member.hello.on_loss == OnLoss::Wait);
+        let Some(unit) = self.roll.place(conn) else { return Vec::new() };
+        let Some(member) = self.roll.get(unit) else { return Vec::new() };
+        let (pid, wait) = (member.pid, member.terms.waits());
         if self.phase == Phase::Gathering && wait {
             self.leave(conn);
             return Vec::new();
         }
-        self.by_conn.remove(&conn);
+        self.roll.hang_up(conn);
         match self.phase {
             Phase::Running | Phase::Reviving if closed => {
-                self.closed.insert(key);
+                self.closed.insert(unit);
                 Vec::new()
             }
             Phase::Running | Phase::Reviving | Phase::Readying if wait => {
-                tracing::info!(unit = %name(key), pid, "lost; waiting for a replacement");
-                self.members.remove(&key);
+                tracing::info!(%unit, pid, "lost; waiting for a replacement");
+                self.roll.remove(unit);
                 Vec::new()
             }
-            Phase::Running | Phase::Reviving => vec![Action::Lost(name(key), pid)],
+            Phase::Running | Phase::Reviving => vec![Action::Lost(unit, pid)],
             Phase::Over => Vec::new(),
-            Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit: name(key), pid }),
+            Phase::Gathering | Phase::Readying => self.abandon(Refusal::Lost { unit, pid, silent_s: None }),
         }
     }
 
@@ -54,18 +51,20 @@ impl<F> Rendezvous<F> {
     }
 
     fn mark(&mut self, conn: ConnId, given_up: bool) {
-        let member = self.by_conn.get(&conn).and_then(|key| self.members.get_mut(key));
-        member.into_iter().for_each(|member| member.given_up = given_up);
+        let member = self.roll.by_conn_mut(conn);
+        member.into_iter().for_each(|member| member.terms.given_up = given_up);
     }
 
     /// A unit goes, or is sent away: while others still come, that leaves its place free.
     pub fn leave(&mut self, conn: ConnId) {
-        self.guests.give_up(conn);
-        let Some(&key) = self.by_conn.get(&conn).filter(|_| self.phase == Phase::Gathering) else { return };
-        self.by_conn.remove(&conn);
-        self.members.remove(&key);
-        if key.0 == 0 {
-            self.segments.remove(&key.1);
+        if let Some((_, place)) = self.guest(conn) {
+            return self.guest_gives_up(conn, place);
+        }
+        if self.phase != Phase::Gathering {
+            return;
+        }
+        if let Some((UnitName { side: Side::Writer, unit }, _)) = self.roll.leave(conn) {
+            self.segments.remove(&unit);
         }
     }
 
@@ -75,8 +74,8 @@ impl<F> Rendezvous<F> {
             return Vec::new();
         }
         let missing = self.missing();
-        let turned_away = self.turned_away.take();
-        self.abandon(Refusal::Missing { missing, waited_ms, turned_away })
+        let why = self.roll.missing(missing, waited_ms, ORDER);
+        self.abandon(why)
     }
 
     /// The driver could not carry out a build.
@@ -84,50 +83,49 @@ impl<F> Rendezvous<F> {
         self.phase = Phase::Over;
         self.ended = Some(why.clone());
         let early = std::mem::take(&mut self.early);
-        let conns = self.by_conn.keys().copied().filter(|&c| c != OWN).chain(early.iter().map(|e| e.conn));
-        let conns: Vec<ConnId> = conns.chain(self.guests.drain()).collect();
-        let mut actions: Vec<_> =
-            conns.into_iter().map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        let conns = self.roll.conns().chain(early.iter().map(|e| e.conn));
+        let mut actions: Vec<_> = conns.map(|c| Action::Send(c, FromHost::Refused(why.clone()))).collect();
+        self.lose_guests();
         actions.push(Action::Fail(why));
         actions
     }
 
     /// A unit in words, with the name of its program where there are several.
-    fn who(&self, key: (u32, u32)) -> String {
-        let program = self.programs.get((key.0 as usize).wrapping_sub(1));
+    fn who(&self, unit: UnitName) -> String {
+        let program = match unit.side {
+            Side::Writer => None,
+            Side::Reader(program) => self.programs.get(program as usize),
+        };
         let named = program.filter(|name| self.readers > 1 && !is_unnamed(name));
-        Peer { program: named.map(|name| name.as_str().into()), ..name(key).into() }.to_string()
+        Peer { program: named.map(|name| name.as_str().into()), ..unit.into() }.to_string()
     }
 
     /// Who is missing, in words.
     fn missing(&self) -> String {
         let mut parts = Vec::new();
-        for program in 0..=self.readers {
-            let gone = self.closed.iter().filter(|k| !self.members.contains_key(k));
-            let mut here: Vec<u32> =
-                self.members.keys().chain(gone).filter(|k| k.0 == program).map(|k| k.1).collect();
-            here.sort_unstable();
-            if matches!(self.phase, Phase::Readying | Phase::Reviving) {
-                let late = self
-                    .members
-                    .iter()
-                    .filter(|(k, m)| k.0 == program && (!m.ready || m.given_up))
-                    .map(|(k, _)| k.1);
-                parts.extend(late.map(|u| self.who((program, u))));
-            }
-            let said = self.welcome.as_ref().map(|w| match program {
-                0 => w.writers,
-                p => w.readers[p as usize - 1],
+        for side in self.sides() {
+            let late = |part: &Part| match self.phase {
+                Phase::Readying | Phase::Reviving => !part.ready || part.given_up,
+                _ => false,
+            };
+            let there = self.roll.range(places(side));
+            parts.extend(there.filter(|(_, m)| late(&m.terms)).map(|(unit, _)| self.who(unit)));
+            let said = self.welcome.as_ref().and_then(|w| match side {
+                Side::Writer => Some(w.writers),
+                Side::Reader(p) => w.readers.get(p as usize).copied(),
             });
-            match said.or(self.units_of(program)) {
-                None => parts.push(format!("reader program {program} of {}", self.readers)),
-                Some(units) => {
-                    let absent = (0..units).filter(|u| here.binary_search(u).is_err());
-                    parts.extend(absent.take(5).map(|u| self.who((program, u))));
-                    if units as usize - here.len() > 5 {
-                        parts.push(format!("{} more units", units as usize - here.len() - 5));
-                    }
+            let Some(units) = said.or(self.units_of(side)) else {
+                if let Side::Reader(p) = side {
+                    parts.push(format!("reader program {} of {}", u64::from(p) + 1, self.readers));
                 }
+                continue;
+            };
+            let all = (0..units).map(|unit| UnitName { side, unit });
+            let mut absent = all.filter(|unit| self.roll.get(*unit).is_none() && !self.closed.contains(unit));
+            parts.extend(absent.by_ref().take(5).map(|unit| self.who(unit)));
+            match absent.count() {
+                0 => {}
+                more => parts.push(format!("{more} more units")),
             }
         }
         parts.join(", ")

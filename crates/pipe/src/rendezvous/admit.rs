@@ -1,29 +1,29 @@
 //! Who may join a pipe that gathers or lasts, and what the units of a program must agree on.
 
-use super::{name, Ending, Phase, Rendezvous};
-use crate::error::Refusal;
+use super::{Ending, Phase, Rendezvous, FIRST};
+use crate::error::{name_them, Mismatch, Refusal};
 use crate::wire::{Dataset, Hello, Role, Welcome};
 use polyduct_copy::Conversion;
-use polyduct_port::{UnitName, MAX_UNITS, PROGRAM_BYTES};
+use polyduct_port::{Side, UnitName, MAX_UNITS, PROGRAM_BYTES};
 use std::fmt::Debug;
 
 impl<F> Rendezvous<F> {
     /// Whether this unit 0 is what the pipe's old unit 0 was.
     pub(super) fn welcomes_me(&self, w: &Welcome) -> bool {
-        self.members.get(&(0, 0)).is_some_and(|me| match &me.hello.role {
+        self.roll.get(FIRST).map(|me| &me.terms.hello).is_some_and(|me| match &me.role {
             Role::Writer { dataset, depth, policy, readers } => {
                 let same = dataset.as_ref().is_none_or(|d| *d == w.dataset) && *depth == w.depth;
                 same && *policy == w.policy
                     && [w.readers.len(), w.reader_layouts.len()] == [*readers as usize; 2]
-                    && me.hello.units == w.writers
-                    && me.hello.layout == w.layout
+                    && me.units == w.writers
+                    && me.layout == w.layout
             }
             Role::Reader { .. } => false,
         })
     }
 
-    /// Whether a unit may join, and which place it gets: program (0 the writer, then the readers) and unit.
-    pub(super) fn admit(&self, hello: &Hello, has_segment: bool) -> Result<(u32, u32), Refusal> {
+    /// Whether a unit may join, and which place it gets.
+    pub(super) fn admit(&self, hello: &Hello, has_segment: bool) -> Result<UnitName, Refusal> {
         if self.phase == Phase::Over {
             return Err(self.ended.clone().unwrap_or(Refusal::Over));
         }
@@ -32,28 +32,27 @@ impl<F> Rendezvous<F> {
         }
         check_hello(hello)?;
         let writer = matches!(hello.role, Role::Writer { .. });
-        let program = if writer {
-            0
-        } else {
-            match self.programs.iter().position(|p| *p == hello.program) {
-                Some(i) => i as u32 + 1,
-                None if self.phase == Phase::Gathering => {
-                    let free = (1..=self.readers).find(|&p| self.units_of(p).is_none());
-                    free.ok_or_else(|| self.too_many(hello))?
-                }
-                // A lone lost unit may come back under another name: its program is the one that misses a
-                // unit.
-                None => self.program_missing(hello).ok_or_else(|| self.too_many(hello))?,
+        let program = match self.programs.iter().position(|p| *p == hello.program) {
+            _ if writer => None,
+            Some(i) => Some(i as u32),
+            None => {
+                let free = match self.phase {
+                    Phase::Gathering => (0..self.readers).find(|&p| self.units_of(Side::Reader(p)).is_none()),
+                    // A lone lost unit may come back under another name: its program is the one that misses
+                    // a unit.
+                    _ => self.program_missing(hello),
+                };
+                Some(free.ok_or_else(|| self.too_many(hello))?)
             }
         };
-        let key = (program, hello.unit);
-        let programs = if program == 0 { 0 } else { self.readers };
-        if self.closed.contains(&key) {
+        let place = UnitName { side: program.map_or(Side::Writer, Side::Reader), unit: hello.unit };
+        let programs = if writer { 0 } else { self.readers };
+        if self.closed.contains(&place) {
             return Err(Refusal::Over);
         }
-        match self.members.get(&key).filter(|m| !m.given_up) {
+        match self.roll.get(place).filter(|member| !member.terms.given_up) {
             Some(_) if self.ending != Ending::No => return Err(Refusal::Over),
-            Some(there) => return Err(Refusal::Duplicate { unit: name(key), pid: there.pid, programs }),
+            Some(there) => return Err(among(Refusal::duplicate(place, there.pid), programs)),
             None => {}
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
@@ -62,35 +61,35 @@ impl<F> Rendezvous<F> {
         let lost = matches!(self.phase, Phase::Running | Phase::Readying) && !kept;
         if writer && (lost || !late && !has_segment && !kept) {
             let error = if lost { "its predecessor's slots are lost" } else { "none came" };
-            return Err(Refusal::Segment { unit: name(key), error: error.into() });
+            return Err(Refusal::Terms(Mismatch::Segment { unit: place, error: error.into() }));
         }
-        if let Some((other, first)) = self.members.range((program, 0)..(program + 1, 0)).next() {
-            agree(name(key), other.1, &first.hello, hello).map_err(|why| among(why, programs))?;
-        } else if let (Some(w), Some(p)) = (&self.welcome, (program as usize).checked_sub(1)) {
+        if let Some((other, first)) = self.first_of(place.side) {
+            agree(place, other.unit, &first.terms.hello, hello).map_err(|why| among(why, programs))?;
+        } else if let (Some(w), Some(p)) = (&self.welcome, program) {
             // The whole program was lost: a replacement agrees with what it said.
-            disagree(name(key), hello.unit, "units", &w.readers[p], &hello.units)?;
-            disagree(name(key), hello.unit, "layout", &w.reader_layouts[p], &hello.layout)?;
+            disagree(place, hello.unit, "units", &w.readers[p as usize], &hello.units)?;
+            disagree(place, hello.unit, "layout", &w.reader_layouts[p as usize], &hello.layout)?;
         }
         if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
             check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
-            (self.check_layout)(&hello.layout, &given, hello.units, false)
-                .map_err(|e| named(e, name(key)))?;
+            (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, place))?;
         }
-        Ok(key)
+        Ok(place)
     }
 
     fn too_many(&self, hello: &Hello) -> Refusal {
         if self.ending != Ending::No {
             return Refusal::Over;
         }
-        Refusal::TooManyPrograms { expected: self.readers, found: hello.program.clone() }
+        Refusal::Terms(Mismatch::TooManyPrograms { expected: self.readers, found: hello.program.clone() })
     }
 
     pub(super) fn program_missing(&self, hello: &Hello) -> Option<u32> {
-        (1..=self.programs.len() as u32).find(|&p| {
+        (0..self.programs.len() as u32).find(|&p| {
+            let place = UnitName { side: Side::Reader(p), unit: hello.unit };
             matches!(self.phase, Phase::Running | Phase::Readying)
-                && self.welcome.as_ref().is_some_and(|w| w.readers.get(p as usize - 1) == Some(&hello.units))
-                && self.members.get(&(p, hello.unit)).is_none_or(|m| m.given_up)
+                && self.welcome.as_ref().is_some_and(|w| w.readers.get(p as usize) == Some(&hello.units))
+                && self.roll.get(place).is_none_or(|member| member.terms.given_up)
         })
     }
 }
@@ -112,16 +111,16 @@ pub(super) fn same_pipe(a: &Welcome, b: &Welcome) -> bool {
 }
 
 pub(super) fn named(mut why: Refusal, who: UnitName) -> Refusal {
-    if let Refusal::Layout { unit, .. } = &mut why {
+    if let Refusal::Terms(Mismatch::Layout { unit, .. }) = &mut why {
         *unit = who;
     }
     why
 }
 
-/// Says among how many programs of one name two units disagree.
-pub(super) fn among(mut why: Refusal, number: u32) -> Refusal {
-    if let Refusal::Disagree { programs, .. } = &mut why {
-        *programs = number;
+/// Says what to do about so many programs that may have been taken for one.
+pub(super) fn among(mut why: Refusal, programs: u32) -> Refusal {
+    if let Refusal::Disagree { hint, .. } | Refusal::Duplicate { hint, .. } = &mut why {
+        *hint = name_them(programs).into();
     }
     why
 }
@@ -137,8 +136,7 @@ fn disagree(
     if expected == found {
         return Ok(());
     }
-    let (expected, found) = (expected.into(), found.into());
-    Err(Refusal::Disagree { unit, what: what.into(), other, expected, found, programs: 0 })
+    Err(Refusal::disagree(unit, what, found, UnitName { unit: other, ..unit }, expected))
 }
 
 /// What a unit says, if it says anything.
@@ -182,7 +180,7 @@ pub(super) fn check_dataset(
     convert: bool,
 ) -> Result<(), Refusal> {
     let refuse = |what: &str, expected: String, found: String| {
-        Err(Refusal::Dataset { what: what.into(), expected, found })
+        Err(Refusal::Terms(Mismatch::Dataset { what: what.into(), expected, found }))
     };
     if let Some(shape) = shape.filter(|s| *s != given.shape) {
         return refuse("shape", format!("{:?}", given.shape), format!("{shape:?}"));
@@ -191,7 +189,10 @@ pub(super) fn check_dataset(
         Some(elem) if elem != given.elem && !convert => refuse("dtype", given.elem.clone(), elem.to_owned()),
         Some(elem) if elem != given.elem => match (given.elem.parse(), elem.parse()) {
             (Ok(from), Ok(to)) if Conversion::between(from, to).is_some() => Ok(()),
-            _ => Err(Refusal::Conversion { from: given.elem.clone(), to: elem.to_owned() }),
+            _ => {
+                let (from, to) = (given.elem.clone(), elem.to_owned());
+                Err(Refusal::Terms(Mismatch::Conversion { from, to }))
+            }
         },
         _ => Ok(()),
     }

@@ -6,24 +6,22 @@
 //! that comes before that gets another.
 
 use super::admit::{agree, among, check_dataset, check_hello, named};
-use super::{Action, ConnId, Ending, Member, Phase, Rendezvous};
-use crate::error::Refusal;
+use super::{places, Action, ConnId, Ending, Member, Part, Phase, Rendezvous};
+use crate::error::{Mismatch, Refusal};
 use crate::wire::{FromHost, Hello, Role};
-use polyduct_port::{OnLoss, Side, UnitName, MAX_PROGRAMS};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use polyduct_port::{Side, UnitName, MAX_PROGRAMS};
+use std::collections::BTreeSet;
 
-/// The programs that are there.
+/// The programs that are there; their units stand in the roll of all.
 #[derive(Default)]
 pub(super) struct Guests {
     places: [Option<Guest>; MAX_PROGRAMS as usize],
-    by_conn: HashMap<ConnId, (u32, u32)>,
     /// The place that is given out first: one that a killed program has left still pins what it held, which
     /// its successor would not be offered there.
     next: u32,
 }
 
 struct Guest {
-    members: BTreeMap<u32, Member>,
     /// Units that have left in good order: the others will, too.
     closed: BTreeSet<u32>,
     stage: Stage,
@@ -38,30 +36,6 @@ enum Stage {
     Failed,
 }
 
-fn name(place: u32, unit: u32) -> UnitName {
-    UnitName { side: Side::Reader(place), unit }
-}
-
-impl Guest {
-    fn first(&self) -> Option<(u32, &Hello)> {
-        self.members.iter().next().map(|(&unit, m)| (unit, &m.hello))
-    }
-
-    /// Whether a unit of that name belongs to it: not when it has begun to leave.
-    fn is(&self, program: &str) -> bool {
-        let stays = self.closed.is_empty() && self.stage != Stage::Failed;
-        stays && self.first().is_some_and(|(_, hello)| hello.program == program)
-    }
-
-    fn waits(&self) -> bool {
-        self.first().is_some_and(|(_, hello)| hello.on_loss == OnLoss::Wait)
-    }
-
-    fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.members.values().map(|m| m.conn)
-    }
-}
-
 impl Guests {
     fn get(&self, place: u32) -> Option<&Guest> {
         self.places.get(place as usize)?.as_ref()
@@ -70,46 +44,47 @@ impl Guests {
     fn get_mut(&mut self, place: u32) -> Option<&mut Guest> {
         self.places.get_mut(place as usize)?.as_mut()
     }
-
-    pub fn knows(&self, conn: ConnId) -> bool {
-        self.by_conn.contains_key(&conn)
-    }
-
-    /// Whether this connection is one of a program that was welcomed.
-    pub fn may_ask(&self, conn: ConnId) -> bool {
-        let guest = self.by_conn.get(&conn).and_then(|&(place, _)| self.get(place));
-        guest.is_some_and(|guest| matches!(guest.stage, Stage::Readying | Stage::Reading))
-    }
-
-    pub fn member(&self, unit: UnitName) -> Option<&Member> {
-        match unit.side {
-            Side::Reader(place) => self.get(place)?.members.get(&unit.unit),
-            Side::Writer => None,
-        }
-    }
-
-    /// A unit does not wait any longer for the others of its program.
-    pub fn give_up(&mut self, conn: ConnId) {
-        let Some(&(place, unit)) = self.by_conn.get(&conn) else { return };
-        let Some(guest) = self.get_mut(place).filter(|guest| guest.stage == Stage::Gathering) else { return };
-        guest.members.remove(&unit);
-        if guest.members.is_empty() {
-            self.places[place as usize] = None;
-        }
-        self.by_conn.remove(&conn);
-    }
-
-    /// Takes all of them away; gives their connections.
-    pub fn drain(&mut self) -> Vec<ConnId> {
-        self.places = Default::default();
-        self.by_conn.drain().map(|(conn, _)| conn).collect()
-    }
 }
 
 impl<F> Rendezvous<F> {
     /// Whether reader programs come and go.
     pub(super) fn is_open(&self) -> bool {
         self.readers == 0
+    }
+
+    pub(super) fn is_guest(&self, unit: UnitName) -> bool {
+        self.is_open() && unit.side != Side::Writer
+    }
+
+    /// The unit of a guest that came by a connection, and the place of its program.
+    pub(super) fn guest(&self, conn: ConnId) -> Option<(UnitName, u32)> {
+        match self.roll.place(conn)? {
+            unit @ UnitName { side: Side::Reader(place), .. } if self.is_open() => Some((unit, place)),
+            _ => None,
+        }
+    }
+
+    /// Whether this connection is one of a guest that was welcomed.
+    pub(super) fn guest_may_ask(&self, conn: ConnId) -> bool {
+        let guest = self.guest(conn).and_then(|(_, place)| self.guests.get(place));
+        guest.is_some_and(|guest| matches!(guest.stage, Stage::Readying | Stage::Reading))
+    }
+
+    /// A unit does not wait any longer for the others of its program.
+    pub(super) fn guest_gives_up(&mut self, conn: ConnId, place: u32) {
+        if self.guests.get(place).is_some_and(|guest| guest.stage == Stage::Gathering) {
+            self.roll.leave(conn);
+            if self.first_of(Side::Reader(place)).is_none() {
+                self.guests.places[place as usize] = None;
+            }
+        }
+    }
+
+    /// No guest is known any more.
+    pub(super) fn lose_guests(&mut self) {
+        self.guests.places = Default::default();
+        let conns: Vec<ConnId> = self.roll.conns().filter(|&conn| self.guest(conn).is_some()).collect();
+        conns.into_iter().for_each(|conn| drop(self.roll.leave(conn)));
     }
 
     pub(super) fn guest_hello(&mut self, conn: ConnId, pid: u32, hello: Hello, actions: &mut Vec<Action>) {
@@ -120,18 +95,14 @@ impl<F> Rendezvous<F> {
                 return actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
             }
         };
-        let (unit, start_time) = (hello.unit, hello.start_time);
-        let guest = self.guests.places[place as usize].get_or_insert_with(|| Guest {
-            members: BTreeMap::new(),
-            closed: BTreeSet::new(),
-            stage: Stage::Gathering,
-        });
-        guest.members.insert(unit, Member { conn, pid, hello, ready: false, given_up: false });
+        let (name, start_time) = (UnitName { side: Side::Reader(place), unit: hello.unit }, hello.start_time);
+        let guest = self.guests.places[place as usize]
+            .get_or_insert_with(|| Guest { closed: BTreeSet::new(), stage: Stage::Gathering });
         let replaces = guest.stage == Stage::Reading;
-        self.guests.by_conn.insert(conn, (place, unit));
+        self.enter(name, conn, pid, hello);
         if replaces {
-            actions.push(Action::Join(conn, name(place, unit), pid, start_time));
-            actions.extend(self.welcome_guest(place, conn));
+            actions.push(Action::Join(conn, name, pid, start_time));
+            actions.extend(self.welcome_to(name, true));
         } else {
             self.seat_if_complete(place, actions);
         }
@@ -147,18 +118,24 @@ impl<F> Rendezvous<F> {
         }
         check_hello(hello)?;
         let places = || (0..MAX_PROGRAMS).map(|i| (self.guests.next + i) % MAX_PROGRAMS);
-        let own = places().find(|&p| self.guests.get(p).is_some_and(|guest| guest.is(&hello.program)));
+        // One of the same name that has begun to leave is another.
+        let stays = |guest: &Guest| guest.closed.is_empty() && guest.stage != Stage::Failed;
+        let is_own = |p| {
+            let named = self.first_of(Side::Reader(p)).map(|(_, first)| &first.terms.hello.program);
+            named == Some(&hello.program) && self.guests.get(p).is_some_and(stays)
+        };
+        let own = places().find(|&p| is_own(p));
         let place = match own.or_else(|| places().find(|&p| self.guests.get(p).is_none())) {
             Some(place) => place,
-            None => return Err(Refusal::Full { programs: MAX_PROGRAMS, found: hello.program.clone() }),
-        };
-        let me = name(place, hello.unit);
-        if let Some((guest, (other, first))) = self.guests.get(place).and_then(|g| Some((g, g.first()?))) {
-            agree(me, other, first, hello).map_err(|why| among(why, MAX_PROGRAMS))?;
-            if let Some(there) = guest.members.get(&hello.unit) {
-                let (pid, programs) = (there.pid, MAX_PROGRAMS);
-                return Err(Refusal::Duplicate { unit: me, pid, programs });
+            None => {
+                let (programs, found) = (MAX_PROGRAMS, hello.program.clone());
+                return Err(Refusal::Terms(Mismatch::Full { programs, found }));
             }
+        };
+        let me = UnitName { side: Side::Reader(place), unit: hello.unit };
+        if let Some((other, first)) = self.first_of(me.side) {
+            let agreed = agree(me, other.unit, &first.terms.hello, hello);
+            agreed.and_then(|()| self.roll.check_free(me)).map_err(|why| among(why, MAX_PROGRAMS))?;
         }
         if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
             check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
@@ -172,42 +149,37 @@ impl<F> Rendezvous<F> {
         (0..MAX_PROGRAMS).for_each(|place| self.seat_if_complete(place, actions));
     }
 
+    /// The units of the guest in a place.
+    fn units_in(&self, place: u32) -> impl Iterator<Item = (UnitName, &Member<Part>)> {
+        self.roll.range(places(Side::Reader(place)))
+    }
+
     fn seat_if_complete(&mut self, place: u32, actions: &mut Vec<Action>) {
-        let running = self.phase == Phase::Running;
-        let Some(guest) = self.guests.get_mut(place).filter(|g| running && g.stage == Stage::Gathering)
+        let units = self.units_of(Side::Reader(place)).unwrap_or(0);
+        let complete = self.phase == Phase::Running && self.units_in(place).count() == units as usize;
+        let Some(guest) = self.guests.get_mut(place).filter(|g| complete && g.stage == Stage::Gathering)
         else {
             return;
         };
-        let units = guest.first().map_or(0, |(_, hello)| hello.units);
-        if guest.members.len() != units as usize {
-            return;
-        }
         guest.stage = Stage::Readying;
         actions.push(Action::Seat(place, units));
-        for (&unit, m) in &guest.members {
-            actions.push(Action::Join(m.conn, name(place, unit), m.pid, m.hello.start_time));
-        }
-        let conns: Vec<ConnId> = guest.conns().collect();
-        actions.extend(conns.into_iter().filter_map(|conn| self.welcome_guest(place, conn)));
-    }
-
-    fn welcome_guest(&self, place: u32, to: ConnId) -> Option<Action> {
-        let mut welcome = self.welcome.clone()?;
-        welcome.program = place;
-        Some(Action::Welcome { to, welcome, segment: None })
+        let joined = |(name, m): (UnitName, &Member<Part>)| {
+            Action::Join(m.conn, name, m.pid, m.terms.hello.start_time)
+        };
+        actions.extend(self.units_in(place).map(joined));
+        actions.extend(self.units_in(place).filter_map(|(name, _)| self.welcome_to(name, false)));
     }
 
     pub(super) fn guest_ready(&mut self, conn: ConnId, actions: &mut Vec<Action>) {
-        let Some(&(place, unit)) = self.guests.by_conn.get(&conn) else { return };
+        let Some((_, place)) = self.guest(conn) else { return };
+        self.roll.by_conn_mut(conn).into_iter().for_each(|member| member.terms.ready = true);
+        let all_are_ready = self.units_in(place).all(|(_, member)| member.terms.ready);
         let Some(guest) = self.guests.get_mut(place) else { return };
-        if let Some(member) = guest.members.get_mut(&unit) {
-            member.ready = true;
-        }
         match guest.stage {
-            Stage::Readying if guest.members.values().all(|m| m.ready) => {
+            Stage::Readying if all_are_ready => {
                 guest.stage = Stage::Reading;
                 actions.push(Action::Enter(place));
-                actions.extend(guest.conns().map(|conn| Action::Send(conn, FromHost::Go)));
+                actions.extend(self.units_in(place).map(|(_, m)| Action::Send(m.conn, FromHost::Go)));
             }
             // In the place of one that was lost.
             Stage::Reading => actions.push(Action::Send(conn, FromHost::Go)),
@@ -216,34 +188,34 @@ impl<F> Rendezvous<F> {
     }
 
     pub(super) fn guest_hangup(&mut self, conn: ConnId, closed: bool) -> Vec<Action> {
-        let Some((place, unit)) = self.guests.by_conn.remove(&conn) else { return Vec::new() };
+        let Some((name, member)) = self.roll.leave(conn) else { return Vec::new() };
+        let Side::Reader(place) = name.side else { return Vec::new() };
+        let waits = member.terms.waits();
         let Some(guest) = self.guests.get_mut(place) else { return Vec::new() };
-        let (waits, stage) = (guest.waits(), guest.stage);
-        let Some(member) = guest.members.remove(&unit) else { return Vec::new() };
+        let stage = guest.stage;
         let mut actions = Vec::new();
         match stage {
             Stage::Gathering if waits => {}
             // It never came to read, and the others of it will not.
             Stage::Gathering | Stage::Readying => {
-                let why = Refusal::Lost { unit: name(place, unit), pid: member.pid };
-                let others: Vec<ConnId> = guest.conns().collect();
-                guest.members.clear();
+                let why = Refusal::Lost { unit: name, pid: member.pid, silent_s: None };
+                let others: Vec<ConnId> = self.units_in(place).map(|(_, other)| other.conn).collect();
                 for conn in others {
-                    self.guests.by_conn.remove(&conn);
+                    self.roll.leave(conn);
                     actions.extend([Action::Send(conn, FromHost::Refused(why.clone())), Action::Drop(conn)]);
                 }
             }
             Stage::Reading | Stage::Failed if closed => {
-                guest.closed.insert(unit);
+                guest.closed.insert(name.unit);
             }
-            Stage::Reading if waits => tracing::info!(place, unit, "lost; waiting for a replacement"),
+            Stage::Reading if waits => tracing::info!(%name, "lost; waiting for a replacement"),
             Stage::Reading => {
                 guest.stage = Stage::Failed;
-                actions.push(Action::Lost(name(place, unit), member.pid));
+                actions.push(Action::Lost(name, member.pid));
             }
             Stage::Failed => {}
         }
-        if self.guests.get(place).is_some_and(|guest| guest.members.is_empty()) {
+        if self.units_in(place).next().is_none() {
             self.guests.places[place as usize] = None;
             if stage != Stage::Gathering {
                 self.guests.next = (place + 1) % MAX_PROGRAMS;

@@ -1,11 +1,10 @@
 //! A unit 0 that replaces another: the survivors come back to it with what they kept of the pipe.
 
 use super::admit::same_pipe;
-use super::{key, name, Action, ConnId, Early, Ending, Member, Phase, Rendezvous, OWN};
+use super::{Action, ConnId, Early, Ending, Member, Part, Phase, Rendezvous, FIRST, OWN};
 use crate::error::Refusal;
 use crate::wire::{FromHost, Hello, Role};
 use polyduct_port::{Side, UnitName};
-use std::collections::BTreeMap;
 
 impl<F> Rendezvous<F> {
     /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
@@ -27,7 +26,7 @@ impl<F> Rendezvous<F> {
     pub fn closed(&mut self, units: impl Iterator<Item = UnitName>) {
         // A guest's place is another's when it has left.
         let guests = self.is_open();
-        self.closed.extend(units.filter(|unit| !guests || unit.side == Side::Writer).map(key));
+        self.closed.extend(units.filter(|unit| !guests || unit.side == Side::Writer));
     }
 
     /// Whether the pipe comes to its end: who finds no place in it then is told so, and comes again for the
@@ -51,8 +50,9 @@ impl<F> Rendezvous<F> {
 
     /// Whether this connection is one of a survivor that has more to hand over.
     pub(super) fn is_back(&self, conn: ConnId) -> bool {
-        let member = self.by_conn.get(&conn).and_then(|key| self.members.get(key));
-        self.phase != Phase::Over && member.is_some_and(|m| m.hello.rejoin.is_some() && !m.ready)
+        let member = self.roll.place(conn).and_then(|place| self.roll.get(place));
+        let more = |part: &Part| part.hello.rejoin.is_some() && !part.ready;
+        self.phase != Phase::Over && member.is_some_and(|member| more(&member.terms))
     }
 
     /// Keeps slots of writer units, where there are none of theirs yet.
@@ -80,18 +80,19 @@ impl<F> Rendezvous<F> {
         let mut refuse =
             |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
         let (Some(welcome), Some(control)) = (known, fds.pop()) else { return refuse(Refusal::Over) };
-        let (key, units) = match hello.role {
-            Role::Writer { .. } => ((0, hello.unit), Some(welcome.writers)),
+        let (side, units) = match hello.role {
+            Role::Writer { .. } => (Side::Writer, Some(welcome.writers)),
             Role::Reader { .. } => {
                 let units = welcome.readers.get(welcome.program as usize).copied();
-                ((welcome.program.saturating_add(1), hello.unit), units)
+                (Side::Reader(welcome.program), units)
             }
         };
+        let place = UnitName { side, unit: hello.unit };
         if units.is_none_or(|units| hello.unit >= units || hello.units != units) {
             return refuse(Refusal::UnitRange { unit: hello.unit, units: hello.units });
         }
-        if let Some(there) = self.members.get(&key) {
-            return refuse(Refusal::Duplicate { unit: name(key), pid: there.pid, programs: 0 });
+        if let Err(why) = self.roll.check_free(place) {
+            return refuse(why);
         }
         if self.welcome.is_none() {
             self.control = Some(control);
@@ -99,23 +100,21 @@ impl<F> Rendezvous<F> {
             self.phase = Phase::Reviving;
             self.welcome = Some(welcome.clone());
             actions.push(Action::Revive(welcome.clone()));
-            if let Some(me) = self.members.get_mut(&(0, 0)) {
-                me.ready = true;
-                actions.push(Action::Join(OWN, name((0, 0)), me.pid, me.hello.start_time));
+            if let Some(me) = self.roll.get_mut(FIRST) {
+                me.terms.ready = true;
+                actions.push(Action::Join(OWN, FIRST, me.pid, me.terms.hello.start_time));
             }
             // The slots that unit 0 came with are of no use where readers have its predecessor's mapped.
             self.segments.clear();
             // Other units that came before replace somebody, too.
-            let (me, others) =
-                std::mem::take(&mut self.members).into_iter().partition(|(key, _)| *key == (0, 0));
-            self.members = me;
-            for Member { conn, pid, hello, .. } in BTreeMap::into_values(others) {
-                self.by_conn.remove(&conn);
-                self.early.push(Early { conn, pid, hello, fds: Vec::new() });
+            let others: Vec<ConnId> = self.roll.conns().collect();
+            for (_, Member { conn, pid, terms }) in
+                others.into_iter().filter_map(|conn| self.roll.leave(conn))
+            {
+                self.early.push(Early { conn, pid, hello: terms.hello, fds: Vec::new() });
             }
         }
-        actions.push(Action::Join(conn, name(key), pid, hello.start_time));
-        self.by_conn.insert(conn, key);
-        self.members.insert(key, Member { conn, pid, hello, ready: false, given_up: false });
+        actions.push(Action::Join(conn, place, pid, hello.start_time));
+        self.enter(place, conn, pid, hello);
     }
 }

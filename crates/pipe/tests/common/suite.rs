@@ -3,7 +3,7 @@
 use super::at::{step_with, At};
 use super::{fill, local_indices, reader_options, writer_options, PipeAt};
 use polyduct_layout::{Dataset, ElemType, Layout};
-use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Policy, Reader, Refusal, Writer};
+use polyduct_pipe::{Expect, Given, Mismatch, OnLoss, Options, PipeError, Policy, Reader, Refusal, Writer};
 use polyduct_port::{PortError, Reached};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Barrier;
@@ -61,7 +61,7 @@ pub fn element_types_change_only_when_asked<A: At>(at: A, len: u64) {
         });
         let open = |expect| at.reader("block", &expect, &reader_options("r", 0, 1));
         let refused = |expect| match open(expect) {
-            Err(PipeError::Refused { reason: Refusal::Dataset { what, .. }, .. }) => what,
+            Err(PipeError::Refused { reason: Refusal::Terms(Mismatch::Dataset { what, .. }), .. }) => what,
             other => panic!("{:?}", other.err()),
         };
         let expect = Expect { elem: Some(ElemType::F64), ..Expect::default() };

@@ -7,8 +7,9 @@
 
 use super::form::Form;
 use super::target::Draft;
-use super::wire::{self, unreadable, FileFault, FromHost, Spec, ToHost, PROTOCOL};
-use polyduct_message::meeting::{ConnId, Connections, Heard, Shared};
+use super::wire::{unreadable, FileFault, FromHost, Spec, ToHost, PROTOCOL};
+use polyduct_message::meeting::JoinRefusal as Refusal;
+use polyduct_message::meeting::{ConnId, Connections, Heard, Member, Roll, Shared, Unit};
 use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::{clock, Errno, OsError};
 use std::time::Duration;
@@ -19,10 +20,10 @@ const EXIT_LAG: Duration = Duration::from_millis(20);
 /// Units that come a little later than the one that disagreed are still told why there will be no file.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A unit that has joined.
-struct Member {
-    id: ConnId,
+/// What a unit that has joined says of its part.
+struct Part {
     scattered: bool,
+    /// After how many steps it has closed.
     closed: Option<u64>,
 }
 
@@ -33,7 +34,7 @@ pub struct Coordinator {
     form: Form,
     spec: Spec,
     program: String,
-    members: Vec<Option<Member>>,
+    roll: Roll<Unit, Part>,
     welcomed: bool,
     start: Duration,
     open_timeout: Duration,
@@ -50,19 +51,20 @@ impl Coordinator {
         own: (Conn, bool),
         open_timeout: Duration,
     ) -> Coordinator {
-        let (conn, scattered) = own;
         let mut connections = Connections::new(listener, PROTOCOL);
+        let (conn, scattered) = own;
         let id = connections.adopt(conn);
         connections.admit(id);
-        let mut members: Vec<Option<Member>> = (0..spec.units).map(|_| None).collect();
-        members[0] = Some(Member { id, scattered, closed: None });
+        let mut roll = Roll::default();
+        let member = Member { conn: id, pid: connections.pid(id), terms: Part { scattered, closed: None } };
+        roll.enter(Unit(0), member);
         Coordinator {
             connections,
             draft,
             form,
             spec,
             program: program.to_owned(),
-            members,
+            roll,
             welcomed: false,
             start: clock::now(),
             open_timeout,
@@ -72,11 +74,11 @@ impl Coordinator {
     /// Does it all.
     pub fn run(mut self) {
         let end = self.serve();
-        if let Err(fault @ FileFault::Disagree { .. }) = &end {
+        if let Err(fault @ FileFault::Refused(Refusal::Disagree { .. })) = &end {
             self.linger(fault);
         }
         while self.accept().is_some() {}
-        let Coordinator { mut connections, draft, form, members, .. } = self;
+        let Coordinator { mut connections, draft, form, roll, .. } = self;
         let message = match end {
             Ok(steps) => match draft.commit(&form, steps) {
                 Ok(()) => FromHost::Committed,
@@ -89,9 +91,9 @@ impl Coordinator {
         };
         // The name is free before anybody hears that this file is over, for those who write it again at once.
         connections.stop_listening();
-        for member in members.into_iter().flatten() {
-            connections.send(member.id, &message, Vec::new());
-            connections.drop(member.id);
+        for id in roll.conns() {
+            connections.send(id, &message, Vec::new());
+            connections.drop(id);
         }
         // Those who came too late, or never said who they are.
         let message =
@@ -104,7 +106,7 @@ impl Coordinator {
     /// Until all units have closed; returns after how many steps.
     fn serve(&mut self) -> Result<u64, FileFault> {
         loop {
-            if !self.welcomed && self.members.iter().all(Option::is_some) {
+            if !self.welcomed && self.all_have_come() {
                 self.welcome()?;
             }
             let closed = self.all_closed()?;
@@ -130,7 +132,7 @@ impl Coordinator {
     /// Tells the rest of the units about a disagreement as they come.
     fn linger(&mut self, fault: &FileFault) {
         let start = clock::now();
-        let mut to_come = self.members.iter().filter(|m| m.is_none()).count().saturating_sub(1);
+        let mut to_come = (self.spec.units as usize).saturating_sub(self.roll.len() + 1);
         while to_come > 0 {
             let Some(left) = LINGER.checked_sub(clock::now().saturating_sub(start)) else { return };
             let Ok(ready) = self.connections.wait(Vec::new(), Some(left)) else { return };
@@ -138,7 +140,7 @@ impl Coordinator {
             ids.extend(std::iter::from_fn(|| self.accept()));
             for id in ids {
                 // Whatever becomes of those who have joined, they are told in the end.
-                if self.unit_of(id).is_some() {
+                if self.roll.place(id).is_some() {
                     return;
                 }
                 match self.connections.hear::<ToHost>(id) {
@@ -153,19 +155,19 @@ impl Coordinator {
         }
     }
 
-    fn time_left(&self) -> Result<Duration, FileFault> {
+    fn time_left(&mut self) -> Result<Duration, FileFault> {
         let waited = clock::now().saturating_sub(self.start);
         match self.open_timeout.checked_sub(waited).filter(|left| !left.is_zero()) {
             Some(left) => Ok(left),
             None => {
-                let missing: Vec<String> = (0..self.members.len())
-                    .filter(|&u| self.members[u].is_none())
-                    .map(|u| u.to_string())
-                    .collect();
-                let missing = wire::cut(&missing.join(", "), 200);
-                Err(FileFault::Missing { missing, waited_ms: waited.as_millis() as u64 })
+                let missing = self.roll.absent((0..self.spec.units).map(Unit));
+                Err(FileFault::Refused(self.roll.missing(missing, waited.as_millis() as u64, "")))
             }
         }
+    }
+
+    fn all_have_come(&self) -> bool {
+        self.roll.len() == self.spec.units as usize
     }
 
     /// Gives all units the file.
@@ -174,25 +176,25 @@ impl Coordinator {
         let temporary = self.draft.temporary().map(str::to_owned);
         // A temporary name is held by the lock that turns would need; a directory has a file for them.
         let lockable = temporary.is_none() || self.form.slabs.is_some();
-        let shared = lockable && self.members.iter().flatten().any(|m| m.scattered);
+        let shared = lockable && self.roll.iter().any(|(_, member)| member.terms.scattered);
         let message = FromHost::Welcome { shared, temporary };
         let file = self.draft.file.try_clone().map_err(|e| host_failed(no_descriptor(&e)))?;
         let file = Shared::new(file.into());
-        for member in self.members.iter().flatten() {
-            self.connections.send(member.id, &message, vec![file.clone()]);
+        for id in self.roll.conns() {
+            self.connections.send(id, &message, vec![file.clone()]);
         }
         Ok(())
     }
 
     fn all_closed(&self) -> Result<Option<u64>, FileFault> {
         let mut first: Option<(u32, u64)> = None;
-        let mut all = true;
-        for (unit, member) in self.members.iter().enumerate() {
-            match (member.as_ref().and_then(|m| m.closed), first) {
+        let mut all = self.all_have_come();
+        for (Unit(unit), member) in self.roll.iter() {
+            match (member.terms.closed, first) {
                 (None, _) => all = false,
-                (Some(steps), None) => first = Some((unit as u32, steps)),
+                (Some(steps), None) => first = Some((unit, steps)),
                 (Some(steps), Some((other, other_steps))) if steps != other_steps => {
-                    return Err(FileFault::Uneven { unit: unit as u32, steps, other, other_steps });
+                    return Err(FileFault::Uneven { unit, steps, other, other_steps });
                 }
                 _ => {}
             }
@@ -206,10 +208,6 @@ impl Coordinator {
         self.connections.accept(|_| FromHost::Failed(FileFault::System { op: "accept".into(), errno }))
     }
 
-    fn unit_of(&self, id: ConnId) -> Option<usize> {
-        self.members.iter().position(|member| member.as_ref().is_some_and(|member| member.id == id))
-    }
-
     fn turn_away(&mut self, id: ConnId, fault: FileFault) {
         self.connections.send(id, &FromHost::Failed(fault), Vec::new());
         self.connections.finish(id);
@@ -218,7 +216,7 @@ impl Coordinator {
     /// Somebody has said something, or is gone.
     fn hear(&mut self, id: ConnId) -> Result<(), FileFault> {
         let heard = self.connections.hear::<ToHost>(id);
-        let Some(unit) = self.unit_of(id) else {
+        let Some(Unit(unit)) = self.roll.place(id) else {
             match heard {
                 Heard::Message(ToHost::Hello { unit, program, spec, scattered }, _) => {
                     return self.meet(id, (unit, program, spec, scattered));
@@ -232,19 +230,16 @@ impl Coordinator {
             }
             return Ok(());
         };
-        let number = unit as u32;
-        let Some(member) = &mut self.members[unit] else { return Ok(()) };
+        let Some(Member { terms: part, .. }) = self.roll.by_conn_mut(id) else { return Ok(()) };
         match heard {
-            Heard::Message(ToHost::Closed { steps }, _) if member.closed.is_none() && self.welcomed => {
-                member.closed = Some(steps);
+            Heard::Message(ToHost::Closed { steps }, _) if part.closed.is_none() && self.welcomed => {
+                part.closed = Some(steps);
                 Ok(())
             }
-            Heard::Message(ToHost::Abort { reason }, _) => Err(FileFault::Aborted { unit: number, reason }),
-            Heard::Message(..) => {
-                Err(FileFault::BadPeer { unit: number, what: "a message out of turn".into() })
-            }
-            Heard::Bad(bad) => Err(FileFault::BadPeer { unit: number, what: unreadable(&bad) }),
-            Heard::Gone => Err(self.gone(number, id)),
+            Heard::Message(ToHost::Abort { reason }, _) => Err(FileFault::Aborted { unit, reason }),
+            Heard::Message(..) => Err(FileFault::BadPeer { unit, what: "a message out of turn".into() }),
+            Heard::Bad(bad) => Err(FileFault::BadPeer { unit, what: unreadable(&bad) }),
+            Heard::Gone => Err(self.gone(unit, id)),
             Heard::Nothing => Ok(()),
         }
     }
@@ -253,7 +248,10 @@ impl Coordinator {
     fn gone(&self, unit: u32, id: ConnId) -> FileFault {
         let process = self.connections.process(id);
         match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
-            true => FileFault::Lost { unit, pid: self.connections.pid(id) },
+            true => {
+                let (unit, pid) = (Unit(unit), self.connections.pid(id));
+                FileFault::Refused(Refusal::Lost { unit, pid, silent_s: None })
+            }
             false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
         }
     }
@@ -269,20 +267,21 @@ impl Coordinator {
             return Ok(());
         }
         if let Some((what, expected, found)) = self.spec.difference(&spec) {
-            let fault = FileFault::Disagree { unit, what: what.to_owned(), expected, found };
+            let why = Refusal::disagree(Unit(unit), what, found, Unit(0), expected);
+            self.roll.turned_away(&why);
+            let fault = FileFault::Refused(why);
             self.turn_away(id, fault.clone());
             return Err(fault);
         }
-        match self.members.get_mut(unit as usize) {
-            None => self.turn_away(id, FileFault::BadPeer { unit, what: "no such unit".into() }),
-            Some(Some(there)) => {
-                let pid = self.connections.pid(there.id);
-                self.turn_away(id, FileFault::Duplicate { unit, pid });
-            }
-            Some(place) => {
-                *place = Some(Member { id, scattered, closed: None });
-                self.connections.admit(id);
-            }
+        if unit >= self.spec.units {
+            let why = Refusal::UnitRange { unit, units: self.spec.units };
+            self.turn_away(id, FileFault::Refused(why));
+        } else if let Err(why) = self.roll.check_free(Unit(unit)) {
+            self.turn_away(id, FileFault::Refused(why));
+        } else {
+            let (pid, terms) = (self.connections.pid(id), Part { scattered, closed: None });
+            self.roll.enter(Unit(unit), Member { conn: id, pid, terms });
+            self.connections.admit(id);
         }
         Ok(())
     }

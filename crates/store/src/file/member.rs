@@ -4,7 +4,8 @@ use super::wire::{unreadable, FileFault, FromHost, ToHost, PROTOCOL};
 use super::{wire, Options};
 use crate::FileError;
 use polyduct_message::handshake::Bad;
-use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
+use polyduct_message::meeting::JoinRefusal as Refusal;
+use polyduct_message::meeting::{Connection, Failure, Patience, Unit, GRACE};
 use polyduct_os::socket::Conn;
 use polyduct_os::{clock, process};
 use polyduct_port::{PortError, PortName};
@@ -208,7 +209,7 @@ impl Member {
         let process = self.conn.process();
         let exited = process.is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
         let fault = match exited {
-            true => FileFault::Lost { unit: 0, pid: self.host_pid() },
+            true => FileFault::Refused(Refusal::Lost { unit: Unit(0), pid: self.host_pid(), silent_s: None }),
             false => FileFault::Aborted { unit: 0, reason: "it closed its connection".into() },
         };
         fault.error(&self.path, &self.program)

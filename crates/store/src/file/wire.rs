@@ -5,10 +5,11 @@
 
 use crate::FileError;
 use polyduct_message::handshake::Bad;
+use polyduct_message::meeting::JoinRefusal as Refusal;
+use polyduct_message::meeting::Unit;
 use polyduct_os::{Errno, OsError};
 use polyduct_port::{PortError, PortName, Reached};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// What the messages begin with.
 pub use polyduct_message::handshake::FILE as PROTOCOL;
@@ -72,16 +73,31 @@ pub enum FromHost {
 /// Why a file will not be, in a form that crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileFault {
-    Lost { unit: u32, pid: u32 },
-    Aborted { unit: u32, reason: String },
-    Uneven { unit: u32, steps: u64, other: u32, other_steps: u64 },
-    Disagree { unit: u32, what: String, expected: String, found: String },
-    Duplicate { unit: u32, pid: u32 },
+    /// Units do not meet, or do not stay.
+    Refused(Refusal),
+    Aborted {
+        unit: u32,
+        reason: String,
+    },
+    Uneven {
+        unit: u32,
+        steps: u64,
+        other: u32,
+        other_steps: u64,
+    },
     Busy,
-    Missing { missing: String, waited_ms: u64 },
-    BadPeer { unit: u32, what: String },
-    NoSpace { needed: u64, available: u64 },
-    System { op: String, errno: i32 },
+    BadPeer {
+        unit: u32,
+        what: String,
+    },
+    NoSpace {
+        needed: u64,
+        available: u64,
+    },
+    System {
+        op: String,
+        errno: i32,
+    },
 }
 
 impl FileFault {
@@ -90,12 +106,7 @@ impl FileFault {
         let path = path.to_owned();
         match self {
             FileFault::Busy => FileError::busy(&path, program),
-            FileFault::Lost { unit, pid } => FileError::Port(PortError::PeerLost {
-                port: PortName::File(path),
-                peer: unit.into(),
-                pid,
-                silence: None,
-            }),
+            FileFault::Refused(why) => refused(why, path),
             FileFault::Aborted { unit, reason } => FileError::Port(PortError::PeerAborted {
                 port: PortName::File(path),
                 peer: unit.into(),
@@ -108,17 +119,6 @@ impl FileFault {
                     closed_after: steps,
                     came: Reached::Closed { unit: other, after: other_steps },
                 })
-            }
-            FileFault::Disagree { unit, what, expected, found } => FileError::Port(PortError::Disagree {
-                port: PortName::File(path),
-                unit,
-                what: what.into(),
-                expected: expected.into(),
-                found: found.into(),
-            }),
-            FileFault::Duplicate { unit, pid } => FileError::Duplicate { path, unit, pid },
-            FileFault::Missing { missing, waited_ms } => {
-                FileError::Missing { path, missing, waited: Duration::from_millis(waited_ms) }
             }
             FileFault::BadPeer { unit, what } => FileError::Port(PortError::BadPeer {
                 port: PortName::File(path),
@@ -153,6 +153,23 @@ impl FileFault {
             },
             other => FileFault::Aborted { unit: 0, reason: other.to_string() },
         }
+    }
+}
+
+/// The error for units of the file at `path` that do not meet.
+fn refused(why: Refusal, path: String) -> FileError {
+    match why {
+        Refusal::Lost { unit: Unit(unit), pid, .. } => FileError::Port(PortError::PeerLost {
+            port: PortName::File(path),
+            peer: unit.into(),
+            pid,
+            silence: None,
+        }),
+        Refusal::Disagree { unit: Unit(unit), what, expected, found, .. } => {
+            let (port, what) = (PortName::File(path), what.into());
+            FileError::Port(PortError::Disagree { port, unit, what, expected, found })
+        }
+        reason => FileError::Refused { path, reason },
     }
 }
 
@@ -219,19 +236,21 @@ mod tests {
         );
         assert_eq!(bytes(&FromHost::Committed), [2]);
         for (fault, body) in [
-            (FileFault::Lost { unit: 1, pid: 7 }, &[0, 1, 7][..]),
+            (
+                FileFault::Refused(Refusal::Lost { unit: Unit(1), pid: 7, silent_s: None }),
+                &[0, 7, 1, 7, 0][..],
+            ),
+            (
+                FileFault::Refused(Refusal::disagree(Unit(1), "a", "c", Unit(0), "b")),
+                b"\0\x03\x01\x01a\0\x01b\x01c\0",
+            ),
+            (FileFault::Refused(Refusal::duplicate(Unit(1), 7)), &[0, 4, 1, 7, 0]),
             (FileFault::Aborted { unit: 1, reason: "x".into() }, b"\x01\x01\x01x"),
             (FileFault::Uneven { unit: 1, steps: 2, other: 3, other_steps: 4 }, &[2, 1, 2, 3, 4]),
-            (
-                FileFault::Disagree { unit: 1, what: "a".into(), expected: "b".into(), found: "c".into() },
-                b"\x03\x01\x01a\x01b\x01c",
-            ),
-            (FileFault::Duplicate { unit: 1, pid: 7 }, &[4, 1, 7]),
-            (FileFault::Busy, &[5]),
-            (FileFault::Missing { missing: "1".into(), waited_ms: 9 }, b"\x06\x011\x09"),
-            (FileFault::BadPeer { unit: 1, what: "w".into() }, b"\x07\x01\x01w"),
-            (FileFault::NoSpace { needed: 5, available: 4 }, &[8, 5, 4]),
-            (FileFault::System { op: "o".into(), errno: 5 }, b"\x09\x01o\x0a"),
+            (FileFault::Busy, &[3]),
+            (FileFault::BadPeer { unit: 1, what: "w".into() }, b"\x04\x01\x01w"),
+            (FileFault::NoSpace { needed: 5, available: 4 }, &[5, 5, 4]),
+            (FileFault::System { op: "o".into(), errno: 5 }, b"\x06\x01o\x0a"),
         ] {
             assert_eq!(bytes(&FromHost::Failed(fault)), [&[1], body].concat());
         }

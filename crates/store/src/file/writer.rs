@@ -78,7 +78,7 @@ impl FileWriter {
     /// # Errors
     /// [`PortError::Layout`], [`PortError::BadOption`], [`FileError::BadPath`], [`FileError::NoForm`] before
     /// anything is done; [`FileError::System`] where the directory cannot be written; [`FileError::Busy`];
-    /// [`PortError::Disagree`], [`FileError::Missing`], [`FileError::Duplicate`], [`PortError::PeerLost`]
+    /// [`PortError::Disagree`], [`FileError::Refused`], [`PortError::PeerLost`]
     /// when the units do not come together.
     pub fn open(
         path: &Path,

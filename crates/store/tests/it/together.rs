@@ -2,6 +2,7 @@
 
 use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_message::meeting::JoinRefusal;
 use polyduct_port::{PortError, Reached};
 use polyduct_store::{FileError, FileWriter, Format, Options, Scope};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +89,10 @@ fn units_that_do_not_come() {
         FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap()
     });
     for e in errors {
-        assert!(matches!(&e, FileError::Missing { missing, .. } if missing == "2, 3"), "{e}");
+        assert!(
+            matches!(&e, FileError::Refused { reason: JoinRefusal::Missing { missing, .. }, .. } if missing == "unit 2, unit 3"),
+            "{e}"
+        );
     }
     let port = polyduct_port::Options { open_timeout: Duration::ZERO, ..unit(3, 4).port };
     let options = Options::from(port);

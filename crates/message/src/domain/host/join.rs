@@ -3,9 +3,9 @@
 use super::{bad, refusal, Answer, Ask, Who};
 use crate::domain::ask::{ask, out_of_turn, Patience, Watch};
 use crate::domain::board::Board;
-use crate::domain::gather::{Action, ConnId, Gathering, Join, JoinRefusal, Members, Process};
+use crate::domain::gather::{Action, Gathering, Join, Members, Process};
 use crate::domain::host_map::Processes;
-use crate::meeting::{Connections, Heard, Shared, GRACE, RETRY};
+use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit, GRACE, RETRY};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::clock;
@@ -25,7 +25,7 @@ pub(super) fn gather(
     let failed =
         gathered.as_ref().err().filter(|e| watch.is_none() && !matches!(e, MessageError::Refused { .. }));
     if let Some(error) = failed {
-        let why = JoinRefusal::System { unit: who.unit, error: error.to_string() };
+        let why = JoinRefusal::System { unit: Unit(who.unit), error: error.to_string() };
         for id in connections.all() {
             connections.send(id, &Answer::Refused(why.clone()), Vec::new());
         }
