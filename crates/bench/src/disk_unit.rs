@@ -1,4 +1,4 @@
-//! What a process of `bench disk` does.
+//! Runs one process of `bench disk`.
 
 use super::pattern;
 use super::unit::{now, Report, Spec};

@@ -1,4 +1,4 @@
-//! What it takes to open a pipe, and what a pipe costs that is named by the address of this host.
+//! Measures the opening of pipes, and what a pipe costs that is named by the address of this host.
 
 use super::case::{Case, Rounds, Target};
 use super::transfer::{gigabytes, step_seconds_at, LARGE};

@@ -1,5 +1,5 @@
-//! What the benchmarks move: every element holds its own row-major index and the step, so that any byte out
-//! of place is found. Written and checked through the boxes of a layout, not through the plans under test.
+//! Fills and checks arrays: every element holds its own row-major index and the step, so that any byte out of
+//! place is found. Written and checked through the boxes of a layout, not through the plans under test.
 
 use polyduct_layout::{LayoutError, Mapping};
 

@@ -1,4 +1,4 @@
-//! What all commands do about signals.
+//! Sets the handling of signals that all commands share.
 
 use signal_hook::consts::SIGXFSZ;
 use std::sync::{atomic::AtomicBool, Arc};

@@ -1,4 +1,4 @@
-//! What all drawings share: the page, its letters and colours, and where it is written.
+//! Writes the parts that all drawings share: the page, its letters and colours, and its destination.
 
 use std::fmt::Write as _;
 use std::path::Path;

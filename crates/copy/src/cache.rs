@@ -1,4 +1,4 @@
-//! How much of the last-level cache a copy can count on.
+//! Estimates how much of the last-level cache a copy can count on.
 
 use std::path::Path;
 use std::sync::OnceLock;

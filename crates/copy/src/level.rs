@@ -1,4 +1,4 @@
-//! Which vector code runs, and from which size copies bypass the caches.
+//! Chooses the vector code that runs, and the size from which copies bypass the caches.
 
 use crate::LastCache;
 use std::sync::OnceLock;

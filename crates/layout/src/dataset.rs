@@ -1,4 +1,4 @@
-//! What is moved: an array's shape and element type.
+//! Describes a dataset: the shape and element type of an array.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Which leaves of a part's nests may share something with the stripes of one unit.
+//! Finds the leaves of a part's nests that may share something with the stripes of one unit.
 
 use crate::comb::Comb;
 use crate::linear::{Nest, Stripes};

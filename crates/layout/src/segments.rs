@@ -1,4 +1,4 @@
-//! What a part holds along one dimension where its halo may go around the ends: a few combs in a row.
+//! Describes a part along one dimension where its halo may go around the ends: a few combs in a row.
 
 use crate::comb::Comb;
 

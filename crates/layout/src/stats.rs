@@ -1,4 +1,5 @@
-//! Who gives how much to whom, and in what runs: for pictures and decisions, not for moving data.
+//! Counts the traffic between units, and the lengths of its runs: for pictures and decisions, not for moving
+//! data.
 
 use std::collections::BTreeMap;
 

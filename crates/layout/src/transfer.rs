@@ -1,4 +1,4 @@
-//! What one unit sends to another, kept factored, and the operation tables made of it.
+//! A transfer from one unit to another, kept factored, and the operation tables made of it.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};

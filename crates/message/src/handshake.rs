@@ -1,4 +1,4 @@
-//! How processes of one host talk before they share memory: values in messages of a Unix socket, with
+//! Messages between processes of one host that share no memory yet: values over a Unix socket, with
 //! descriptors.
 //!
 //! A message is a header of 8 bytes: a magic of four, the version (u16, little endian), where the body is (0

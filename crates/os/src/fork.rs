@@ -1,4 +1,4 @@
-//! What a forked child has no part in.
+//! Keeps forked children out of what is their parent's alone.
 //!
 //! A child has copies of all descriptors of its parent, closed only when it runs another program. One that
 //! goes on as it is, as Python's `multiprocessing` makes them, would keep connections and listeners alive

@@ -1,4 +1,4 @@
-//! What this machine allows, for `doctor` and for choosing paths.
+//! Reads the limits of this machine, for `doctor` and for choosing paths.
 
 use std::fs;
 

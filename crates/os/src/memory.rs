@@ -1,4 +1,4 @@
-//! How much memory there is, and how much of it may be had.
+//! Reads how much memory there is, and how much of it may be had.
 
 use std::fs;
 use std::path::{Path, PathBuf};

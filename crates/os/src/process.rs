@@ -1,4 +1,4 @@
-//! Who a process is, and whether it still lives.
+//! Identifies processes, and watches whether they live.
 //!
 //! A bare process number is reused; a process here is (number, start time), or a descriptor of it.
 

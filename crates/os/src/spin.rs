@@ -1,4 +1,4 @@
-//! How long a wait spins before it sleeps: about twice as long as answers took lately.
+//! Adapts how long a wait spins before it sleeps: about twice as long as answers took lately.
 //!
 //! To sleep and be woken costs some tens of microseconds, and the processor that slept is slow at first: an
 //! answer that comes sooner is worth spinning for. One that takes milliseconds is not, and neither is one

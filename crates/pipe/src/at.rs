@@ -1,4 +1,4 @@
-//! Where a pipe is.
+//! The place of a pipe: a name on this host, or an address.
 
 use crate::error::PipeError;
 use crate::join::check_name;

@@ -1,5 +1,5 @@
-//! What the units say of their datasets and layouts, bound to what this side computes with; and what slots a
-//! writer's unit needs for it.
+//! Binds the datasets and layouts that units say to what this side computes with, and sizes the slots of a
+//! writer's unit.
 
 use crate::error::{Mismatch, PipeError, Refusal};
 use crate::wire::{self, Role, Welcome};

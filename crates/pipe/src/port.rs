@@ -1,4 +1,4 @@
-//! What a writer's and a reader's port have in common: what they are, waiting, counters, errors.
+//! The parts that a writer's and a reader's port share: names, waiting, counters, errors.
 
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError};

@@ -1,4 +1,4 @@
-//! What the reader programs of a pipe are called, for texts that speak of their units.
+//! Names of the reader programs of a pipe, for texts that speak of their units.
 
 use crate::wire::Welcome;
 use polyduct_port::{Peer, Side, UnitName};

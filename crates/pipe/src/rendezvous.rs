@@ -1,4 +1,4 @@
-//! How the units of two or more programs become one pipe: the state machine of the writer's unit 0.
+//! Makes one pipe of the units of two or more programs: the state machine of the writer's unit 0.
 //!
 //! Input: connections, their messages, their hangups. Output: [`Action`]s. No sockets, no time; `F` stands
 //! for a file descriptor, so that tests can drive it with numbers.

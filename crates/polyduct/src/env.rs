@@ -1,4 +1,4 @@
-//! Which unit this process is, from the environment of whatever started it.
+//! Finds the number of this unit in the environment of whatever started it.
 
 use crate::Error;
 use polyduct_port::PortError;

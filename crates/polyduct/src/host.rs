@@ -1,5 +1,5 @@
-//! What the command and the Python module ask of the machine and of processes. Of the layers below nothing
-//! else is given on.
+//! Functions of the machine and of processes for the command and the Python module: all that they get of the
+//! layers below.
 
 pub use polyduct_copy::{LastCache, Level};
 pub use polyduct_os::dir::room;

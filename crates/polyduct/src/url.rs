@@ -1,4 +1,4 @@
-//! What a program may name as the other end of a port, or as its domain.
+//! Parses the names of ports and domains.
 
 use crate::Error;
 use polyduct_message::link::net::config::Transport;

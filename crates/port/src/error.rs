@@ -1,4 +1,4 @@
-//! What can go wrong with any port. What only pipes, files or stores meet is theirs to add.
+//! Errors of any port. Pipes, files and stores add what only they meet.
 
 use crate::{Peer, PortName, UnitName};
 use polyduct_layout::LayoutError;

@@ -1,4 +1,4 @@
-//! What a reader expects.
+//! Expectations of a reader.
 
 use polyduct_layout::ElemType;
 

@@ -1,4 +1,4 @@
-//! What ports and units are called.
+//! Names of ports and units.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

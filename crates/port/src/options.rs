@@ -1,4 +1,4 @@
-//! What a unit says when it opens a port.
+//! Options of a unit that opens a port.
 
 use crate::PortError;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which exception each error becomes: the one place that says it.
+//! Maps each error to its exception: the one place that says it.
 
 use crate::handlers::TRACEBACK;
 use polyduct::host::{Errno, OsError};

@@ -1,4 +1,4 @@
-//! What becomes of ports that nobody closed, and domains that nobody left, when the process ends.
+//! Ends ports that nobody closed, and domains that nobody left, when the process ends.
 //!
 //! Whether that is a normal end the exit status alone says. Of an uncaught `SystemExit(3)` the interpreter
 //! keeps nothing but the number, in a variable of C: when it runs its `atexit` functions the exception is

@@ -1,4 +1,5 @@
-//! What ports and domains share: calls without the interpreter, interrupts, forks.
+//! Guards calls of ports and domains: the interpreter is released, signals interrupt, forked children are
+//! refused.
 
 use crate::{error, exit};
 use polyduct::host::{clock, process::own_pid};

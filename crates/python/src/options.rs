@@ -1,4 +1,4 @@
-//! What `polyduct.open` was given, on its way to the façade.
+//! Turns the arguments of `polyduct.open` into options of the façade.
 
 use crate::error;
 use crate::port::Port;

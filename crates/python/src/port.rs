@@ -1,4 +1,4 @@
-//! What both kinds of port share.
+//! Methods that both kinds of port share.
 
 use crate::array::{Elem, Look};
 use crate::error;

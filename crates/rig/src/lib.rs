@@ -1,4 +1,4 @@
-//! What tests of several crates share: real processes, kills, seeded chance, directories, network namespaces,
+//! Tools for tests of several crates: real processes, kills, seeded chance, directories, network namespaces,
 //! control groups, memory that is counted.
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.

@@ -1,4 +1,4 @@
-//! What another process writes, line by line.
+//! Reads the output of another process line by line.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! How much memory a thread takes.
+//! Counts the memory that a thread takes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! How the peers of an endpoint call it: a line where it sleeps, and a bit for each link.
+//! Calls from the peers of an endpoint: a line where it sleeps, and a bit for each link.
 //!
 //! Every peer may write all of it. A faulty one can call for nothing, which costs a look, or erase the calls
 //! of others, which is why nobody sleeps long at a time, and then looks at everything.

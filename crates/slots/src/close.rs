@@ -1,4 +1,4 @@
-//! How a stream ends: each unit closes after a number of steps, which should be the same for all units of a
+//! The end of a stream: each unit closes after a number of steps, which should be the same for all units of a
 //! program.
 
 use super::fault::Fault;

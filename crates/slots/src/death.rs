@@ -1,5 +1,5 @@
-//! Where a unit may be killed between two changes of the shared state: the simulation in `sim` ends it
-//! there. Nothing elsewhere.
+//! Points between two changes of the shared state at which the simulation in `sim` kills a unit. Nothing
+//! elsewhere.
 
 #[cfg(not(test))]
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Where everything lies in the control segment: a pure function of the pipe's sizes, computed alike by every
+//! Places of everything in the control segment: a pure function of the pipe's sizes, computed alike by every
 //! unit.
 //!
 //! Each entry has cache lines of its own, so that units which do not wait for each other do not share one.

@@ -1,5 +1,5 @@
-//! Whether asking for a step would find something. Nothing is decided by that: programs that poll look long
-//! before they ask.
+//! Tells whether asking for a step would find something. Nothing is decided by that: programs that poll look
+//! long before they ask.
 
 use super::Slots;
 

@@ -1,6 +1,7 @@
-//! Whole pipes in one thread: units are state machines, a seeded scheduler picks who moves next, and death
-//! comes between any two changes of the shared state. A unit that finds nothing to do sleeps until its bell
-//! rings, so a lost wake-up is a deadlock here. `POLYDUCT_SEEDS=100000` runs more seeds than the default.
+//! Simulates whole pipes in one thread: units are state machines, a seeded scheduler picks who moves next,
+//! and death comes between any two changes of the shared state. A unit that finds nothing to do sleeps until
+//! its bell rings, so a lost wake-up is a deadlock here. `POLYDUCT_SEEDS=100000` runs more seeds than the
+//! default.
 
 use super::bell::Sleeper;
 use super::geometry::Sizes;

@@ -1,4 +1,4 @@
-//! How the steps of an array are part of its shape.
+//! Steps of an array as a part of its shape.
 
 /// Whether so many steps are a dimension of what holds them: one is the array itself, unless its steps are
 /// always a dimension.

@@ -1,4 +1,4 @@
-//! What a LogP signature says: a pure function from curves to o_s, o_r, g and L.
+//! Estimates o_s, o_r, g and L from the curves of a LogP signature: a pure function.
 
 use crate::case::median;
 use serde::Serialize;

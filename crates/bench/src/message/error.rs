@@ -1,4 +1,4 @@
-//! What can go wrong in a measurement.
+//! Errors of a measurement.
 
 use polyduct_message::link::shm::{AttachError, SendError};
 use polyduct_message::{ConfigError, LinkError, MessageError};

@@ -1,4 +1,4 @@
-//! What two processes do for a figure: both play the same scene, each its part. Times are in seconds.
+//! Plays the scenes of two processes, each its part, and measures them. Times are in seconds.
 //!
 //! A scene alternates what is measured and what it is compared with, several times within one life of the two
 //! processes, and gives medians: whatever else the machine does falls on both alike.

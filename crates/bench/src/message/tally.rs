@@ -1,4 +1,4 @@
-//! What is sent, and the count of what came: every message is checked where it is received.
+//! Counts messages, and checks each where it is received.
 //!
 //! | word | of a message |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What this machine can do without polyduct: memory, a cache line between two cores, a connection on
-//! loopback, a file.
+//! Measures this machine without polyduct: memory, a cache line between two cores, a connection on loopback,
+//! a file.
 
 use polyduct::host::cpu;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What one process of a measurement does, and how such processes are started.
+//! Starts the processes of a measurement, and runs the part of each.
 
 use clap::Args;
 use polyduct::layout::{Dataset, ElemType};

@@ -1,4 +1,4 @@
-//! What the user says of the array that is written: attributes, and names of dimensions.
+//! Attributes and names of dimensions that the user gives the array that is written.
 
 use polyduct::store::zarr::{Dims, MAX_METADATA_BYTES};
 use polyduct::store::Attributes;

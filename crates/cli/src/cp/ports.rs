@@ -1,4 +1,5 @@
-//! From end to end: in stretches where both have them, so that a step takes no memory; else in whole steps.
+//! Copies between two ports: in stretches where both have them, so that a step takes no memory; else in whole
+//! steps.
 
 use super::ends::{Source, Target};
 use super::stretches::Stretches;

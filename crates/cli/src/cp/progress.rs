@@ -1,4 +1,4 @@
-//! How far a copy has come, for whoever looks at the terminal.
+//! Shows how far a copy has come, where somebody looks at the terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! Which names mean an ordinary stream: `-` and what else stands for standard input and output, named pipes,
-//! and devices of characters.
+//! Recognizes names of ordinary streams: `-` and what else stands for standard input and output, named pipes,
+//! and character devices.
 
 use polyduct::Mode;
 use std::fs::{File, OpenOptions};

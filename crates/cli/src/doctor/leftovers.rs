@@ -1,4 +1,4 @@
-//! What lies around under polyduct's name, and the pipes that are open now.
+//! Lists what lies around under polyduct's name, and the pipes that are open now.
 
 use super::Finding;
 use std::fs;

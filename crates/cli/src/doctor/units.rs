@@ -1,4 +1,4 @@
-//! What so many units on this machine need, and what there is.
+//! Compares what so many units need on this machine with what there is.
 
 use super::Finding;
 use crate::text::bytes;

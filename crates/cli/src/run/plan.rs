@@ -1,4 +1,4 @@
-//! What a pipeline starts: every process with its environment and the two ends it reads and writes.
+//! Plans the processes of a pipeline: each with its environment and the two ends that it reads and writes.
 //!
 //! Nothing is started or created here; everything that can be refused before a start is refused here.
 

@@ -1,5 +1,5 @@
-//! What the ports of a run report: that they open, to the supervision; what they did when they close, as a
-//! table.
+//! Receives the reports of a run's ports: their opening, for the supervision; their figures at the end, for
+//! the table.
 
 use super::plan::{Link, Plan};
 use super::verdict::End;

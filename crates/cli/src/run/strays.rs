@@ -1,5 +1,5 @@
-//! What the programs of a run started and let go: orphans, daemons among them. Whatever group or session they
-//! went to, they become children of the run, which ends them when it ends.
+//! Ends the strays of a run: processes that its programs started and let go, orphans and daemons among them.
+//! Whatever group or session they went to, they become children of the run, which ends them when it ends.
 
 use polyduct::host::process::{self, Kid, PidFd, ProcessId, Signal};
 use polyduct::host::OsError;

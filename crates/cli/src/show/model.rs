@@ -1,4 +1,4 @@
-//! What `show` was asked for, worked out: the layouts bound, their parts, the traffic between them.
+//! Works out what `show` was asked for: the layouts bound, their parts, the traffic between them.
 
 use super::exchange::Exchange;
 use crate::layout::{Dataset, IndexBox, Layout, LayoutError, Mapping};

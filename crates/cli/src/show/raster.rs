@@ -1,4 +1,4 @@
-//! Who owns what, as rows and columns of cells, coarser than the array where the array is large.
+//! Maps ownership of elements to rows and columns of cells, coarser than the array where the array is large.
 
 use crate::layout::{LayoutError, Mapping};
 

@@ -1,4 +1,4 @@
-//! What a store is made of, and how it is.
+//! Describes a store: its units, its state, and how full it is.
 
 use super::{open, Outcome};
 use crate::text::{bytes, plain, print, print_json, table};

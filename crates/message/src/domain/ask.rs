@@ -1,4 +1,4 @@
-//! What a unit asks another of its host, and how long it waits for the answer.
+//! Asks other units of this host, and waits for their answers with a limit.
 
 use super::board::Board;
 

@@ -1,4 +1,4 @@
-//! What all units do together: barriers, and agreeing on handlers.
+//! Collective operations: barriers, and the agreement on handlers.
 
 use super::directory::{self, Directory, HandlerError};
 use super::peer::{lock, try_lock};

@@ -1,4 +1,4 @@
-//! What comes, to whom it goes.
+//! Delivers incoming messages to handlers, `recv` and pending calls.
 
 use super::call::Parcel;
 use super::collective::CollectiveCount;

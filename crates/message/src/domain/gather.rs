@@ -1,5 +1,4 @@
-//! How the units of a domain on one host find each other: the state machine of the lowest of them. No
-//! sockets, no time.
+//! Gathers the units of a domain on one host: the state machine of the lowest of them. No sockets, no time.
 //!
 //! Every unit says [`Join`]. When all have come, each gets the [board](super::board) with the numbers of all
 //! processes, and the lowest has no further part: units watch each other, and partners connect when they

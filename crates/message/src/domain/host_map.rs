@@ -1,4 +1,4 @@
-//! Which units of a domain share a host, and so memory.
+//! Maps the units of a domain to hosts: those of one host share memory.
 //!
 //! Every unit says where it runs when it meets the others; unit 0 tells all, once, who is beside whom. From
 //! then on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the

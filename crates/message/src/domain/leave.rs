@@ -1,4 +1,4 @@
-//! How a unit takes its leave: in order, or because it cannot go on.
+//! Takes a unit out of its domain: in order, or because it cannot go on.
 
 use super::ask::knock;
 use super::dispatch::in_handler;

@@ -1,4 +1,4 @@
-//! How the units of a domain meet across hosts: all at the address where unit 0 listens.
+//! Brings the units of a domain together across hosts: all come to the address where unit 0 listens.
 //!
 //! Every unit introduces itself to unit 0, over a link on which both have proved that they know the job's
 //! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no

@@ -1,5 +1,5 @@
-//! What is done at once or not at all: for a caller that holds what others need, such as the lock of an
-//! interpreter, and that gives it back before it waits.
+//! Operations that are done at once or not at all: for a caller that holds what others need, such as the lock
+//! of an interpreter, and that gives it back before it waits.
 //!
 //! Nothing here waits for a lock that is held while a handler runs, since the handler may need what the
 //! caller holds.

@@ -1,4 +1,4 @@
-//! How a unit joins a domain.
+//! Options of a unit that joins a domain.
 
 use super::gather;
 use super::host::Who;

@@ -1,4 +1,4 @@
-//! What waits at a unit, and what it may send.
+//! Counts the messages that wait at a unit, and those that it may send.
 
 use super::peer::lock;
 use super::room::RoomShare;

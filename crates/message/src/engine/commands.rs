@@ -1,4 +1,4 @@
-//! What a user asks of a session: messages to send, whole or in pieces, and its end.
+//! Commands of a session's user: messages to send, whole or in pieces, and the session's end.
 
 use super::outgoing::{Outgoing, Payload};
 use super::path::Control;

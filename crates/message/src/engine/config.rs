@@ -1,4 +1,4 @@
-//! What a session may do and hold.
+//! Limits and times of a session.
 
 use super::planted::Bug;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How much may be in flight on a lossy path, and how fast it goes out.
+//! Controls the rate of a lossy path: how much may be in flight, and how fast it goes out.
 //!
 //! A model of the path instead of a reaction to loss, after BBR (Cardwell et al., "BBR: congestion-based
 //! congestion control", CACM 60(2), 2017): the greatest delivery rate of the last ten rounds and the least

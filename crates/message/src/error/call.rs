@@ -1,4 +1,4 @@
-//! How calls end without an answer.
+//! Errors of calls: how they end without an answer.
 
 use crate::types::Address;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is wrong with settings.
+//! Errors of settings.
 
 use std::path::PathBuf;
 

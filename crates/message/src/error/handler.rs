@@ -1,4 +1,4 @@
-//! What is wrong with handlers' names.
+//! Errors of handlers' names.
 
 use crate::types::{Address, Kind, MAX_HANDLERS, MAX_NAME};
 use serde::{Deserialize, Serialize};

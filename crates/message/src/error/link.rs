@@ -1,4 +1,4 @@
-//! What is wrong with what came over a link.
+//! Errors of bytes that came over a link.
 
 use crate::types::Address;
 

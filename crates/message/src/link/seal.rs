@@ -1,5 +1,4 @@
-//! What goes over an open link: records, encrypted and authenticated, or plain where both sides trust the
-//! network.
+//! Seals records on an open link: encrypted and authenticated, or plain where both sides trust the network.
 
 use core::fmt;
 

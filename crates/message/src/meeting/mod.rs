@@ -1,4 +1,4 @@
-//! How the units of a host meet: connections to the name of one of them, messages with descriptors, and the
+//! Meetings of units: connections to the name of one of them on a host, messages with descriptors, and the
 //! deaths of those who came.
 //!
 //! [`Connections`] are one side: the unit that others come to, which keeps a [`Roll`] of them. A

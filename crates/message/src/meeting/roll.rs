@@ -1,4 +1,4 @@
-//! Who has come to a meeting: the register that all who decide keep. No sockets, no time.
+//! The roll of a meeting: who has come, kept alike by all who decide. No sockets, no time.
 
 use super::ConnId;
 use crate::error::Refusal;

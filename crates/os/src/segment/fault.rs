@@ -1,4 +1,4 @@
-//! What can be wrong with a segment from a peer.
+//! Faults of a segment that a peer handed over.
 
 use thiserror::Error;
 

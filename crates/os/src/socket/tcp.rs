@@ -1,4 +1,4 @@
-//! What the kernel knows of the other end of a TCP connection.
+//! Reads the kernel's view of the other end of a TCP connection.
 
 use super::option;
 use crate::error::{OsError, Result};

@@ -1,4 +1,4 @@
-//! Whether a peer belongs to the same user, in user namespaces too.
+//! Decides whether a peer belongs to the same user, in user namespaces too.
 //!
 //! A user namespace maps some users of its parent to numbers of its own; all others look like one, the
 //! overflow user. Where this process looks so itself, a peer that does may be anybody: then only a process of

@@ -1,4 +1,4 @@
-//! How a writer's unit comes into its pipe: unit 0 opens it for the others, who are its guests.
+//! Brings a writer's unit into its pipe: unit 0 opens it for the others, who come to it.
 
 use super::channel::Channel;
 use super::client::Client;

@@ -1,4 +1,4 @@
-//! Who comes in: strangers that have proved the key, until they have said what they came for.
+//! Listens for units of a pipe: strangers prove the key, and say what they came for.
 
 use super::channel::Channel;
 use super::near::{Arrival, Door};

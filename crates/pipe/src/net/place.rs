@@ -1,4 +1,4 @@
-//! Where a pipe across hosts is, and whom its units trust.
+//! The address of a pipe across hosts, and the trust among its units.
 
 use super::wire::VERSION;
 use crate::error::PipeError;

@@ -1,5 +1,5 @@
-//! What one writer unit has for one reader unit, as a sequence of bytes: both sides walk the same operations
-//! in the same order, outermost loop first, and so no byte needs an address.
+//! The bytes of one writer unit for one reader unit as a sequence: both sides walk the same operations in the
+//! same order, outermost loop first, and so no byte needs an address.
 //!
 //! Each side sees the sequence as [pieces](Piece): runs that lie together in its own memory, or frames that
 //! kernels gather or scatter while they stay in the cache.

@@ -1,5 +1,5 @@
-//! What two processes say to each other, over as many connections as it takes: none of it is lost, and none
-//! comes twice.
+//! A session between two processes, over as many connections as it takes: no message is lost, and none comes
+//! twice.
 //!
 //! Each message carries the number of those that its sender has heard. What the other end is not known to
 //! have is kept; when a connection breaks and another is made, both ends say how far they are, and say the

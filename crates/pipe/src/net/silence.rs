@@ -1,4 +1,4 @@
-//! Whether the other end of a connection still answers. No I/O: time and what the kernel says go in.
+//! Measures the silence of the other end of a connection. No I/O: time and what the kernel says go in.
 //!
 //! A program that is busy takes nothing, and its window is shut for as long: that is no silence, since its
 //! kernel answers when it is asked whether the window is still shut. What counts is the time since something

@@ -1,5 +1,5 @@
-//! What units of a pipe across hosts say to each other, beside the handshake of every pipe and the bytes of
-//! the steps.
+//! Messages between units of a pipe across hosts, beside the handshake of every pipe and the bytes of the
+//! steps.
 
 use super::session::SessionId;
 use crate::wire::{FromHost, ToHost};

@@ -1,4 +1,4 @@
-//! Who goes, and who does not come.
+//! Handles units that go, and units that do not come.
 
 use super::{places, Action, ConnId, Part, Phase, Rendezvous};
 use crate::error::Refusal;

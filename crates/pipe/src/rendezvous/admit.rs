@@ -1,4 +1,4 @@
-//! Who may join a pipe that gathers or lasts, and what the units of a program must agree on.
+//! Admits units to a pipe that gathers or lasts, and checks what those of a program must agree on.
 
 use super::{Ending, Phase, Rendezvous, FIRST};
 use crate::error::{name_them, Mismatch, Refusal};

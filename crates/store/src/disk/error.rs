@@ -1,4 +1,4 @@
-//! What can go wrong with a store on disks.
+//! Errors of a store on disks.
 
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::VolumeError;

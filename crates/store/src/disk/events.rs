@@ -1,4 +1,4 @@
-//! What happened to a store, as text: `events.log` in its directory.
+//! Writes the history of a store as text: `events.log` in its directory.
 //!
 //! One line for each event: when, and what. It is for people, and for their tools; the store itself never
 //! reads more than its end.

@@ -1,5 +1,5 @@
-//! What a store keeps in its own directory for the protocol: which epoch was served last; and for those who
-//! read without it: a number that changes with who is read, or where that is.
+//! Keeps a store's own directory for the protocol: the epoch that was served last; and for those who read
+//! without it, a number that changes with the units that are read, or where they are.
 
 use super::disks::{broken, failed_with, read_up_to};
 use super::manifest::errno;

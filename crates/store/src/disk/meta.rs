@@ -1,4 +1,4 @@
-//! What a store knows of a dataset, and where its steps lie in their object.
+//! The metadata of a dataset, and the places of its steps in their object.
 
 use super::StoreError;
 use crate::npy::Descr;

@@ -1,5 +1,4 @@
-//! What is kept open between calls, for the next one: in the whole process so many files, whatever the number
-//! of stores and arrays.
+//! Keeps files open between calls: so many in the whole process, whatever the number of stores and arrays.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

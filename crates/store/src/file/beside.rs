@@ -1,4 +1,4 @@
-//! What stays of a `.safetensors` file in which one tensor is written: all others.
+//! Keeps the other tensors of a `.safetensors` file in which one is written.
 //!
 //! The new file gets their bytes from the old one, which is held open meanwhile, when the one that is written
 //! is complete. An old file that another program has replaced by then is not replaced: what came in between

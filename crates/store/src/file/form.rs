@@ -1,4 +1,4 @@
-//! What a file that is written is to look like: what comes before the data, and how long it is.
+//! The form of a file that is written: what comes before the data, and how long it is.
 
 use super::beside::Kept;
 use super::slabs::Slabs;

@@ -1,4 +1,4 @@
-//! How a unit of a writing program holds on to the file and to the other units.
+//! Holds a unit of a writing program to the file and to the other units.
 
 use super::coordinator::Coordinator;
 use super::form::Form;

@@ -1,4 +1,4 @@
-//! What a writing unit has of a step, on its way into the file, the chunks or the drafts of an array.
+//! Scatters a writing unit's part of a step into the file, the chunks or the drafts of an array.
 
 use super::drafts::Drafts;
 use super::io::Io;

@@ -1,4 +1,4 @@
-//! What dataset a file holds, and how many steps of it.
+//! Finds the dataset that a file holds, and how many steps of it.
 
 use crate::npy::Header;
 use crate::FileError;

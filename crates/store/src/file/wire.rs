@@ -1,4 +1,4 @@
-//! What the units of a program that writes one file say to each other.
+//! Messages between the units of a program that writes one file.
 //!
 //! Unit 0 listens at an abstract socket whose name is made of the user, the directory and the file's name;
 //! the others connect, and all talk in the messages of [`polyduct_message::handshake`].

@@ -1,4 +1,4 @@
-//! What a plan says of one transfer, carried out window by window.
+//! Carries out the plan of one transfer, window by window.
 
 use super::runs::{View, Window, READ_GAP_BYTES};
 use super::Options;

@@ -1,4 +1,4 @@
-//! What NumPy takes an element for that polyduct only carries: byte strings and structures.
+//! Types of NumPy that polyduct only carries: byte strings and structures.
 
 use super::literal::{self, Value};
 use super::NpyError;

@@ -1,4 +1,4 @@
-//! What a word was, from what its units have.
+//! Decodes a word from what its units have.
 //!
 //! Any unit may have a wrong block, a wrong checksum, or an old pair of both that agree with each other: as
 //! many units as parity makes up for, and all of them the same old word, so that the newest is what fewer

@@ -1,4 +1,4 @@
-//! Which unit holds which block.
+//! The geometry of a store: the unit that holds each block.
 //!
 //! The blocks of an object, its linear bytes in pieces of 4 KiB, fill chunks (the stripe unit), chunks fill
 //! rows: `data` chunks, and `parity` chunks computed from them. A row has one chunk on each unit, and the

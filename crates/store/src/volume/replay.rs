@@ -1,4 +1,4 @@
-//! What the logs tell when a store is opened.
+//! Replays the logs when a store is opened.
 
 use super::error::VolumeError;
 use super::planted::Bug;

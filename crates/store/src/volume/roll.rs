@@ -1,5 +1,5 @@
-//! What the owner of a store knows of each of its units: whether it is read, joins or is lost, and where the
-//! next of what is written to it in turn goes.
+//! The state of each unit of a store: whether it is read, joins or is lost, and where the next of what is
+//! written to it in turn goes.
 
 use super::rebuild::Join;
 

@@ -1,6 +1,6 @@
-//! Whole rows of an object that nobody changes, between one memory and the chunks of the units: encoded to be
-//! written, checked and decoded when they were read. Computation only, for those who write and read rows
-//! themselves, without the [`Volume`](super::Volume).
+//! Encodes and decodes whole rows of an object that nobody changes, between one memory and the chunks of the
+//! units. Computation only, for those who write and read rows themselves, without the
+//! [`Volume`](super::Volume).
 //!
 //! Each byte is taken into the first-level cache once: copied, summed and added to the parity there.
 

@@ -1,4 +1,4 @@
-//! What a store remembers beside its units: the epoch that was served last.
+//! Remembers the epoch that was served last, beside a store's units.
 //!
 //! Two openings of a store with less parity than data always have a unit in common, which tells the second of
 //! the first. Where there is as much parity as data, or more (mirrors), two sets of units without a common

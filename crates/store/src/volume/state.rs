@@ -1,4 +1,4 @@
-//! What a unit's superblock, its log and its catalog say.
+//! The records of a unit: its superblock, its log and its catalog.
 
 use super::geometry::{Geometry, MAX_UNIT_BLOCKS};
 use super::sealed::Kind;

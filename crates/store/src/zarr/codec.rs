@@ -1,4 +1,4 @@
-//! How chunks are encoded, and how they are decoded.
+//! Encodes and decodes chunks.
 
 use super::{blosc, chunk_shape, named, wrong, Configuration, Shard, ZarrError};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};

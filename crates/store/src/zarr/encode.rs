@@ -1,5 +1,5 @@
-//! How the chunks of an array that is written are compressed: what users say, what metadata say of it, and
-//! the bytes.
+//! Compression of the chunks of an array that is written: what users say, what metadata say of it, and the
+//! bytes.
 //!
 //! All encoders are in Rust and were in the tree for reading. That of Zstandard has one level; frames of
 //! Blosc hold blocks of LZ4, which has none either, with shuffled bytes.

@@ -1,5 +1,5 @@
-//! How an array is written down, beside what others have written: version, names of chunks, fill value, names
-//! of dimensions.
+//! The style in which an array is written down beside others: version, names of chunks, fill value, names of
+//! dimensions.
 
 use super::{fill, sizes, v2, wrong, Compression, Configuration, ZarrError};
 use polyduct_layout::ElemType;

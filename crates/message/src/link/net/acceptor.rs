@@ -1,4 +1,5 @@
-//! Where strangers come in: bounded in number, bytes and time, until they have proved that they know the key.
+//! Accepts connections of strangers: bounded in number, bytes and time, until they have proved that they know
+//! the key.
 //!
 //! 1. There are at most [`STRANGERS`] at once, each with one fixed buffer; what else it costs to read them is
 //!    made only after the proof in their first message. Together they hold less than 128 KiB.

@@ -1,4 +1,4 @@
-//! What an endpoint on the network is told when it starts, and what it tells.
+//! Settings and events of an endpoint on the network.
 
 use super::acceptor::Limits;
 use super::socket::Patience;

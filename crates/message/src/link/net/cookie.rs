@@ -1,4 +1,4 @@
-//! What a side that listens for datagrams gives to whoever knocks, and recognises without having kept
+//! Cookies that a listening side gives to senders of first datagrams, and recognises without having kept
 //! anything: a keyed hash of the address and the time.
 
 use crate::link::hello::{Header, Kind};

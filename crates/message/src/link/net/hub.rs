@@ -1,5 +1,5 @@
-//! What an endpoint holds: its peers and whoever is about to become one. Behind a lock; the thread of the
-//! endpoint and the program's own call it in turns. Calls take the time and never wait.
+//! The state of an endpoint: its peers, and strangers that are about to become some. Behind a lock; the
+//! thread of the endpoint and the program's own call it in turns. Calls take the time and never wait.
 
 mod arrive;
 mod away;

@@ -1,4 +1,4 @@
-//! Which lives of other units may come in.
+//! Decides which incarnations of other units may come in.
 
 use crate::error::LinkError;
 use crate::link::hello::Identity;

@@ -1,4 +1,4 @@
-//! How much a connection is given at once.
+//! Limits how much a connection is given at once.
 //!
 //! What a connection has been given, high priority waits for: in this program, and in the kernel while it is
 //! not sent. On a link that is slower than who sends there is always something. More at once costs fewer

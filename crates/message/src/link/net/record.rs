@@ -1,4 +1,4 @@
-//! What goes over a connection that keeps order and loses nothing: one sequence of bytes each way, for
+//! The record layer of a connection that keeps order and loses nothing: one sequence of bytes each way, for
 //! frames, for messages of the steps of a pipe, and for the bytes of those.
 //!
 //! Plain it goes as it is. Sealed it is cut into records wherever it suits the sender, each with its length

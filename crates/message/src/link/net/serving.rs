@@ -1,4 +1,4 @@
-//! Who is to serve an endpoint's sockets: its thread, or the program that polls.
+//! Decides who serves an endpoint's sockets: its thread, or the program that polls.
 //!
 //! A thread that sleeps at the sockets and then wakes the program costs every message two wake-ups, and takes
 //! the processor from the program where there are not enough. So a program that polls looks at the sockets

@@ -1,4 +1,4 @@
-//! Where an endpoint sleeps, and how its peers call it.
+//! The bell of an endpoint: it sleeps there, and its peers call it there.
 //!
 //! Each endpoint has one bell, a small segment that all its peers map: a line with the futex, and a bit for
 //! each link. A peer that finds a link's alarm armed sets the bit and rings. So an endpoint with thousands of

@@ -1,4 +1,4 @@
-//! How messages are cut into records, and which stores write them.
+//! Chooses how messages are cut into records, and which stores write them.
 
 use super::layout::{RingView, UNIT};
 use std::time::Duration;

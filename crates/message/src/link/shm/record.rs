@@ -1,4 +1,4 @@
-//! What a line says.
+//! The contents of a ring's line.
 //!
 //! | word | |
 //! |---|---|

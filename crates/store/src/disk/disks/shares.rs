@@ -1,4 +1,4 @@
-//! What a turn holds of the units.
+//! Locks that a turn holds on the units.
 
 use super::{cause_of, errno_of, is_full, Disks, Unit, Unopened};
 use crate::disk::turn::Share;

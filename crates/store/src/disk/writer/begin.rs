@@ -1,4 +1,5 @@
-//! What the units of a writing program agree on when it opens, and what unit 0 finds in the store.
+//! Opens a dataset for the units of a writing program: what they agree on, and what unit 0 finds in the
+//! store.
 
 use crate::disk::meta::Meta;
 use crate::disk::turn::InUse;

@@ -1,4 +1,4 @@
-//! What the units of a writing program say when it closes, and how the dataset gets its name.
+//! Closes a dataset for the units of a writing program, and gives it its name.
 
 use super::StoreWriter;
 use crate::disk::io::{identity, replaced, Identity};

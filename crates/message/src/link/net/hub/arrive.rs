@@ -1,4 +1,4 @@
-//! How units become peers: attempts of this side, strangers at the door, and the ways that both open.
+//! Makes peers of units: attempts of this side, strangers that come, and the connections that both open.
 
 use super::{agreement, Attempt, Hub, AGAIN, DIAL, FRAME, REPLIES, TOLD, WAY};
 use crate::engine::{PathId, Session, SessionId};
