@@ -2,7 +2,7 @@
 //! [records](super::record) of the connection. The bytes of a long one land where they belong as soon as its
 //! first bytes have told the [sink](FrameSink) what it is.
 
-use super::record::{RecordReader, SEALED};
+use super::record::{Received, RecordReader, SEALED};
 use super::LinkFault;
 use crate::error::LinkError;
 use crate::link::hello::{HandshakeRefusal, Header, Kind, HEADER, REFUSAL};
@@ -59,7 +59,7 @@ pub struct StreamReader {
 pub enum Left {
     /// Nothing now.
     Nothing,
-    /// Perhaps more: its turn is over.
+    /// Perhaps more: its turn is over, or more may have come since.
     Perhaps,
 }
 
@@ -85,7 +85,10 @@ impl StreamReader {
         let mut turn = TURN;
         while turn > 0 {
             match self.read_once(stream, sink)? {
-                Some(n) => turn = turn.saturating_sub(n),
+                // Whether more has come since, whoever waits for the socket is told: a call that mostly finds
+                // nothing would cost a short message more than all else here.
+                Some(came) if came.short => break,
+                Some(came) => turn = turn.saturating_sub(came.all),
                 None => return Ok(Left::Nothing),
             }
         }
@@ -96,7 +99,7 @@ impl StreamReader {
         &mut self,
         stream: &TcpStream,
         sink: &mut impl FrameSink,
-    ) -> Result<Option<usize>, LinkFault> {
+    ) -> Result<Option<Received>, LinkFault> {
         let is_plain = self.records.is_plain();
         // What is sealed is not opened where it belongs: that leaves a tag behind the bytes, and anything
         // where the record is forged. Another connection may have brought these places of the message
@@ -117,7 +120,7 @@ impl StreamReader {
             let n = self.records.ready().len();
             self.records.took(n);
         }
-        Ok(Some(came.all))
+        Ok(Some(came))
     }
 }
 

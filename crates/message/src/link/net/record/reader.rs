@@ -36,6 +36,8 @@ pub struct Received {
     pub body: usize,
     /// Bytes in all.
     pub all: usize,
+    /// There was room for more: just then the socket had no more.
+    pub short: bool,
 }
 
 /// Where a record went.
@@ -97,17 +99,18 @@ impl RecordReader {
         let missing = if self.is_plain() { body.len() } else { 0 };
         let end = self.have.saturating_add(ahead).min(self.buf.len());
         let mut parts = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buf[self.have..end])];
+        let room = missing + end - self.have;
         let Some(all) = socket::read(stream, &mut parts[usize::from(missing == 0)..])? else {
             return Ok(None);
         };
-        let body = all.min(missing);
+        let (body, short) = (all.min(missing), all < room);
         self.have += all - body;
         if self.have == self.buf.len() {
             // The next may bring more.
             let len = (2 * self.buf.len()).min(self.most);
             self.buf.resize(len, 0);
         }
-        Ok(Some(Received { body, all }))
+        Ok(Some(Received { body, all, short }))
     }
 
     /// Makes more of what has come [ready](RecordReader::ready), where all that was is taken: the next
