@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Two Python programs started apart, 64 MiB steps of float32 from one to the other: prints the median time of a step.
+"""Two Python programs started apart, 64 MiB steps of float32 from one to the other: prints the median time of
+a step.
 
-The writer writes an ordinary array, as the peers' do; the reader checks all of the first step and stamps of every other.
+The writer writes an ordinary array, as the peers' do; the reader checks all of the first step and stamps of
+every other.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def read(pipe: str) -> None:
                 verified &= bool((flat == expected).all())
             last = time.perf_counter() if step < WARM else now
     verified &= len(times) == STEPS
-    print(json.dumps({"median_s": statistics.median(times), "mean_s": statistics.fmean(times), "verified": verified}))
+    print(
+        json.dumps(
+            {"median_s": statistics.median(times), "mean_s": statistics.fmean(times), "verified": verified}
+        )
+    )
 
 
 def main() -> int:

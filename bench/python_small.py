@@ -188,7 +188,8 @@ def main() -> int:
     with busy() if loaded else contextlib.nullcontext():
         command = [sys.executable, __file__, case]
         programs = [
-            subprocess.Popen([*command, str(unit), name], stdout=subprocess.PIPE, env=environment) for unit in (0, 1)
+            subprocess.Popen([*command, str(unit), name], stdout=subprocess.PIPE, env=environment)
+            for unit in (0, 1)
         ]
         said = [p.communicate()[0] for p in programs]
     if any(p.returncode for p in programs):

@@ -1,7 +1,7 @@
 """One of N processes that remove the noise of an image: each has a block of rows.
 
-polyduct fills the halo, the few rows of the neighbours that a filter needs at the edge of a block; nobody sends rows to
-anybody. The program does not know what comes after it, nor how many processes that has.
+polyduct fills the halo, the few rows of the neighbours that a filter needs at the edge of a block; nobody
+sends rows to anybody. The program does not know what comes after it, nor how many processes that has.
 """
 
 from skimage.restoration import denoise_nl_means

@@ -29,7 +29,9 @@ class Moves:
     @cached_property
     def traffic(self) -> np.ndarray:
         """Bytes from each unit of the rows to each of the columns."""
-        return np.array([[self._shared(a, b) for b in range(self.columns.units)] for a in range(self.rows.units)])
+        return np.array(
+            [[self._shared(a, b) for b in range(self.columns.units)] for a in range(self.rows.units)]
+        )
 
     @property
     def halo_bytes(self) -> int:
@@ -63,14 +65,19 @@ class Canvas:
 
     def line(self, points: list[tuple[float, float]], colour: str, width: float = 1) -> None:
         ImageDraw.Draw(self.image).line(
-            [(x * SCALE, y * SCALE) for x, y in points], fill=colour, width=round(width * SCALE), joint="curve"
+            [(x * SCALE, y * SCALE) for x, y in points],
+            fill=colour,
+            width=round(width * SCALE),
+            joint="curve",
         )
 
     def ring(self, x: float, y: float, radius: float, colour: str, width: float) -> None:
         box = [(c + s * radius) * SCALE for s in (-1, 1) for c in (x, y)]
         ImageDraw.Draw(self.image).ellipse(box, outline=colour, width=round(width * SCALE))
 
-    def text(self, x: float, y: float, words: str, size: float, colour: str = INK, anchor: str = "ls") -> None:
+    def text(
+        self, x: float, y: float, words: str, size: float, colour: str = INK, anchor: str = "ls"
+    ) -> None:
         font = ImageFont.load_default(size * SCALE)
         ImageDraw.Draw(self.image).text((x * SCALE, y * SCALE), words, fill=colour, font=font, anchor=anchor)
 
@@ -101,7 +108,13 @@ def draw(image: np.ndarray, found: np.ndarray, moves: Moves, stats: dict, second
 
     dim = Image.fromarray((np.clip(image, 0, 1).mean(axis=2) ** 0.8 * 170).astype("u1")).convert("RGB")
     canvas.paste(dim, right, top, wide, tall)
-    heading(canvas, right, top, "result", "stars.npy: a ring for each object, in the colour of the process that found it")
+    heading(
+        canvas,
+        right,
+        top,
+        "result",
+        "stars.npy: a ring for each object, in the colour of the process that found it",
+    )
     mark(canvas, found, moves, right, top, wide / width)
 
     flows(canvas, light, moves, (margin, below, small, small_tall), 2 * wide + gap)
@@ -132,7 +145,8 @@ def mark(canvas: Canvas, found: np.ndarray, moves: Moves, x: float, y: float, sc
 def flows(
     canvas: Canvas, light: Image.Image, moves: Moves, place: tuple[float, float, float, float], total: float
 ) -> None:
-    """Both owners' maps, and between them a ribbon for what each process of one side gave to each of the other."""
+    """Both owners' maps, and between them a ribbon for what each process of one side gave to each of the
+    other."""
     x, y, width, height = place
     far = x + total - width
     scale = height / moves.rows.shape[0]
@@ -152,7 +166,8 @@ def flows(
         canvas.box(far + held[0] * scale, y, (held[1] - held[0]) * scale, height, colour, 0.14)
         canvas.text(far + sum(own) / 2 * scale, y + 24, f"{unit}", 24, INK, "mm")
 
-    # The ribbons leave the rows' side in proportion to what was moved, and arrive at one bar for each of the columns.
+    # The ribbons leave the rows' side in proportion to what was moved, and arrive at one bar for each of the
+    # columns.
     start, end = x + width + 18, far - 18
     bar, space = 14, 16
     traffic = moves.traffic
@@ -173,7 +188,9 @@ def flows(
     for other, colour in enumerate(COLUMNS):
         amount = traffic[:, other].sum()
         canvas.box(end - bar, bars[other], bar, amount * per_byte, colour, 1)
-        canvas.text(end - bar - 14, bars[other] + amount * per_byte / 2, f"{amount / 1e6:.2f} MB", 15, INK, "rm")
+        canvas.text(
+            end - bar - 14, bars[other] + amount * per_byte / 2, f"{amount / 1e6:.2f} MB", 15, INK, "rm"
+        )
     canvas.text((start + end) / 2, y - 12, "what was moved, once, from memory to memory", 15, FAINT, "ms")
 
 
@@ -196,5 +213,7 @@ def summary(moves: Moves, stats: dict, seconds: float) -> str:
         if pipe["url"].startswith("pipe:") and pipe["readers"]["copy_s"] > 0:
             rate = total / moves.columns.units / pipe["readers"]["copy_s"] / 1e9
             words.append(f"each reader copied at {rate:.1f} GB/s")
-    words.append(f"{len(stats['processes'])} processes, {seconds:.1f} s in all, most of it starting Python and filtering")
+    words.append(
+        f"{len(stats['processes'])} processes, {seconds:.1f} s in all, most of it starting Python and filtering"
+    )
     return "   ·   ".join(words)

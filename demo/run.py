@@ -2,9 +2,9 @@
 
     python demo/run.py [--out DIRECTORY]
 
-`denoise.py` works on blocks of rows, `stars.py` on blocks of columns; polyduct moves every pixel from the first to the
-second, with the halos that each asks for, and reads and writes the files with all processes at once. The image is the one
-that the scikit-image package ships, so nothing is downloaded.
+`denoise.py` works on blocks of rows, `stars.py` on blocks of columns; polyduct moves every pixel from the
+first to the second, with the halos that each asks for, and reads and writes the files with all processes at
+once. The image is the one that the scikit-image package ships, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ def main() -> int:
     stars.unlink(missing_ok=True)
 
     here = os.path.relpath(HERE)
-    pipeline = (
-        f"< {out}/hubble.npy -n {WRITERS} python {here}/denoise.py | -n {READERS} python {here}/stars.py > {stars}"
-    )
+    pipeline = f"< {out}/hubble.npy -n {WRITERS} python {here}/denoise.py | -n {READERS} python {here}/stars.py > {stars}"
     bin_dir = Path(sys.executable).parent
     command = [str(bin_dir / "polyduct"), "run", pipeline, "--stats", "--json", str(out / "stats.json")]
     print(f'polyduct run "{pipeline}"\n', flush=True)
@@ -73,7 +71,9 @@ def report(found: np.ndarray, moves: picture.Moves, stats: dict, seconds: float)
     """What was found and what was moved, in words."""
     print(f"\n{np.count_nonzero(found)} objects found in {seconds:.1f} s")
     traffic = moves.traffic
-    print(f"from rows to columns: {traffic.sum() / 1e6:.1f} MB, {moves.halo_bytes / 1e6:.1f} MB of it for halos")
+    print(
+        f"from rows to columns: {traffic.sum() / 1e6:.1f} MB, {moves.halo_bytes / 1e6:.1f} MB of it for halos"
+    )
     for unit, row in enumerate(traffic):
         print(f"  rows {unit} → columns 0..{READERS - 1}: " + ", ".join(f"{n / 1e6:.2f} MB" for n in row))
     for pipe in stats["pipes"]:

@@ -1,7 +1,8 @@
 """One of N processes that find stars and galaxies in an image: each has a block of columns.
 
-Its result is an image of the same size that is 0 but at the peak of each object, where it is the object's brightness. Each
-peak is found by the one process that owns its pixel, because all see enough of their neighbours' columns.
+Its result is an image of the same size that is 0 but at the peak of each object, where it is the object's
+brightness. Each peak is found by the one process that owns its pixel, because all see enough of their
+neighbours' columns.
 """
 
 import numpy as np

@@ -1,4 +1,5 @@
-"""Waves on a membrane. The simulation never waits for whoever watches: a full queue drops all but the newest step.
+"""Waves on a membrane. The simulation never waits for whoever watches: a full queue drops all but the newest
+step.
 
 polyduct run "-n 2 python examples/simulate.py | -n 1 python examples/watch.py"
 """
@@ -16,6 +17,6 @@ with polyduct.open("-", "w", shape=(N, N), dtype="f8", layout="*,block", policy=
     for step in range(STEPS):
         t = 0.02 * step
         with out.step() as a:
-            a[...] = np.sin(3 * x) * np.sin(2 * y) * np.cos(np.sqrt(13) * t) + 0.5 * np.sin(x) * np.sin(5 * y) * np.cos(
-                np.sqrt(26) * t
-            )
+            a[...] = np.sin(3 * x) * np.sin(2 * y) * np.cos(np.sqrt(13) * t) + 0.5 * np.sin(x) * np.sin(
+                5 * y
+            ) * np.cos(np.sqrt(26) * t)

@@ -1,10 +1,11 @@
-"""Arrays of LEN bytes there and back between two ranks of mpi4py, in its fast way (`Send`, `Recv` of a NumPy array); or with
---put-get `Put` and `Get` of them in a window that the other rank has allocated, each with its `Flush`.
+"""Arrays of LEN bytes there and back between two ranks of mpi4py, in its fast way (`Send`, `Recv` of a NumPy
+array); or with --put-get `Put` and `Get` of them in a window that the other rank has allocated, each with its
+`Flush`.
 
     mpiexec -n 2 python message_mpi4py.py LEN REPEAT [--put-get] [--busy]
 
-Each rank keeps to a core of its own; with --busy none does, and a process computes beside them. Prints a line of JSON; the time
-is one way, with --put-get of both. Every value is checked.
+Each rank keeps to a core of its own; with --busy none does, and a process computes beside them. Prints a line
+of JSON; the time is one way, with --put-get of both. Every value is checked.
 """
 
 import json
@@ -68,7 +69,16 @@ def main() -> None:
     if rank == 0:
         times = times[2:]
         figures = {"median_s": statistics.median(times), "min_s": min(times), "runs": repeat}
-        print(json.dumps({"case": "put-get" if "--put-get" in sys.argv else "array", "bytes": length, "verified": True, **figures}))
+        print(
+            json.dumps(
+                {
+                    "case": "put-get" if "--put-get" in sys.argv else "array",
+                    "bytes": length,
+                    "verified": True,
+                    **figures,
+                }
+            )
+        )
 
 
 main()

@@ -1,8 +1,9 @@
 """What the two pipe peers share: the data, its checks, and the driver that starts a writer and a reader.
 
-Both programs are started separately, from the same file with the role as an argument. A step is one 2-D array of f32.
-Its content is every element's linear index, with the step's number stamped over STAMPS elements spread over it. The
-reader checks the stamps of every step within the time, and the whole array of the first and the last outside it.
+Both programs are started separately, from the same file with the role as an argument. A step is one 2-D array
+of f32. Its content is every element's linear index, with the step's number stamped over STAMPS elements
+spread over it. The reader checks the stamps of every step within the time, and the whole array of the first
+and the last outside it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import numpy as np
 STAMPS = 16
 WARM = 5  # steps whose intervals are not counted
 
-# glibc gives every large message new pages and hands them back afterwards, and their first touch costs more than the
-# transfer. These settings of glibc make it keep them.
+# glibc gives every large message new pages and hands them back afterwards, and their first touch costs more
+# than the transfer. These settings of glibc make it keep them.
 REUSE_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_ARENA_MAX": "1"}
 
 
@@ -35,7 +36,9 @@ def arguments(doc: str) -> argparse.Namespace:
     parser.add_argument("--cols", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
     parser.add_argument("--where", help="folder for the rendezvous; drive makes one")
-    parser.add_argument("--reuse-memory", action="store_true", help="with drive: let the allocator keep large blocks")
+    parser.add_argument(
+        "--reuse-memory", action="store_true", help="with drive: let the allocator keep large blocks"
+    )
     parser.add_argument("--timeout", type=float, default=60, help="seconds for the whole run")
     args = parser.parse_args()
     if args.rows * args.cols > 1 << 24:
@@ -106,7 +109,12 @@ def drive(args: argparse.Namespace, script: str) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     deadline = time.monotonic() + args.timeout
     environment = {**os.environ, **(REUSE_MEMORY if args.reuse_memory else {})}
-    common = [f"--rows={args.rows}", f"--cols={args.cols}", f"--steps={args.steps}", f"--timeout={args.timeout}"]
+    common = [
+        f"--rows={args.rows}",
+        f"--cols={args.cols}",
+        f"--steps={args.steps}",
+        f"--timeout={args.timeout}",
+    ]
     with tempfile.TemporaryDirectory(prefix="peer-", ignore_cleanup_errors=True) as where:
         started: list[subprocess.Popen] = []
         try:
@@ -114,7 +122,9 @@ def drive(args: argparse.Namespace, script: str) -> int:
                 command = [sys.executable, script, role, f"--where={where}", *common]
                 out = None if role == "read" else subprocess.DEVNULL
                 started.append(subprocess.Popen(command, stdout=out, cwd=where, env=environment))
-            for process in reversed(started):  # the reader first: without it the writer would wait for nothing
+            for process in reversed(
+                started
+            ):  # the reader first: without it the writer would wait for nothing
                 if status := process.wait(timeout=max(0.1, deadline - time.monotonic())):
                     return abs(status)
             return 0

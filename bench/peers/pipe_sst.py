@@ -1,8 +1,8 @@
 """ADIOS2's SST engine between two Python programs.
 
-The engine's parameters are those that suit one host: the package has one data transport (WAN: sockets) and takes it
-whatever is asked. The writer may be two steps ahead and then waits, as polyduct's default does. The reader reads into
-the same array each time.
+The engine's parameters are those that suit one host: the package has one data transport (WAN: sockets) and
+takes it whatever is asked. The writer may be two steps ahead and then waits, as polyduct's default does. The
+reader reads into the same array each time.
 """
 
 import os

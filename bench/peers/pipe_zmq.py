@@ -1,8 +1,9 @@
 """ZeroMQ PUSH/PULL over ipc between two Python programs.
 
-The writer sends its buffers without a copy (copy=False) and reuses one only when ZeroMQ is done with it; there are two,
-as polyduct's slots by default. The reader takes the message as it lies (copy=False): no copy into an array of its own.
-A second pair of sockets tells the writer that it may go: libzmq drops what it has not yet read when the other side hangs up.
+The writer sends its buffers without a copy (copy=False) and reuses one only when ZeroMQ is done with it;
+there are two, as polyduct's slots by default. The reader takes the message as it lies (copy=False): no copy
+into an array of its own. A second pair of sockets tells the writer that it may go: libzmq drops what it has
+not yet read when the other side hangs up.
 """
 
 import os

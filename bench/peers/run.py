@@ -19,9 +19,10 @@ Cases name what is moved, so that any size can be asked for:
     file-write-ZxYxX-i32-nN        a new file in --dir, collectively from 3-D blocks, till it is durable
     file-read-ZxYxX-i32-nN         the same file, with nothing of it in the cache
 
-Each record has peer, case, n, bytes, median_s, min_s, gb_per_s (bytes over median), verified (null of tools that check nothing) and runs. A peer that is not
-there has `missing` and the reason, one that failed `failed`; both have no figures and are not verified. The status is 1 if any
-failed. Each run has a time bound and a folder of its own, and whatever it started or left is gone when it ends.
+Each record has peer, case, n, bytes, median_s, min_s, gb_per_s (bytes over median), verified (null of tools
+that check nothing) and runs. A peer that is not there has `missing` and the reason, one that failed `failed`;
+both have no figures and are not verified. The status is 1 if any failed. Each run has a time bound and a
+folder of its own, and whatever it started or left is gone when it ends.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPIR_", "MPICH_", "HYDRA_", "HYDI
 SEGMENTS = ("mpich_shm_*", "mpich_shar_tmp*", "ucx_shm_posix_*")  # in /dev/shm
 
 DEFAULT_CASES = [
-    *(f"{pair}-4096x4096-f32-n{n}" for pair in ("rows-cols", "rows-rows", "rows-block", "block-cols") for n in (2, 4)),
+    *(
+        f"{pair}-4096x4096-f32-n{n}"
+        for pair in ("rows-cols", "rows-rows", "rows-block", "block-cols")
+        for n in (2, 4)
+    ),
     *(f"rows-cols-1024x1024-u8-n{n}" for n in (2, 4)),
     *(f"{pair}-4096x4096-f32-n{n}" for pair in ("cyclic64-cyclic96", "cyclic96-cyclic64") for n in (2, 4)),
     "pipe-4096x4096-f32",
@@ -83,7 +88,9 @@ class Job:
     cases: dict[str, str] = dataclasses.field(hash=False)
 
 
-def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch: Scratch | None) -> list[Job]:
+def jobs_of(
+    case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch: Scratch | None
+) -> list[Job]:
     """What every peer that can do `case` would run; empty if the name says nothing."""
     if match := WITHIN.fullmatch(case):
         source, target, rows, cols, kind, n = match.groups()
@@ -104,7 +111,15 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
         program = (str(rows), str(count // rows), extent, a, b, str(elem), str(repeat))
         launcher = openmpi(peers / "bin/gemr2d-mpirun", n, "btl_vader_backing_directory", scratch)
         named = {f"cyclic{a}-cyclic{b}": case}
-        return [Job("scalapack", count, int(extent) ** 2 * elem, (*launcher, str(peers / "bin/gemr2d"), *program), named)]
+        return [
+            Job(
+                "scalapack",
+                count,
+                int(extent) ** 2 * elem,
+                (*launcher, str(peers / "bin/gemr2d"), *program),
+                named,
+            )
+        ]
     if match := PIPE.fullmatch(case):
         rows, cols = match.groups()
         common = ("drive", f"--rows={rows}", f"--cols={cols}", f"--steps={repeat}", f"--timeout={timeout}")
@@ -124,7 +139,14 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
         named = {mode: case}
         program = (mode, length, str(repeat))
         mpiexec = openmpi(peers / "venv/bin/mpiexec", "2", "btl_sm_backing_directory", scratch, spin=True)
-        tool = (sys.executable, "-B", str(HERE / "tools.py"), f"ucx-{mode}", length, str(peers / "bin/ucx_perftest"))
+        tool = (
+            sys.executable,
+            "-B",
+            str(HERE / "tools.py"),
+            f"ucx-{mode}",
+            length,
+            str(peers / "bin/ucx_perftest"),
+        )
         return [
             Job("openmpi", 2, int(length), (*mpiexec, str(peers / "bin/message-openmpi"), *program), named),
             Job("mpich", 2, int(length), (str(peers / "mpich/bin/mpiexec"), "-n", "2", "-bind-to", "none",
@@ -136,9 +158,24 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
         mpiexec = openmpi(peers / "venv/bin/mpiexec", "2", "btl_sm_backing_directory", scratch, spin=True)
         program = (str(peers / "venv/bin/python"), "-B", str(HERE / "message_mpi4py.py"), length, str(repeat))
         more = [option for option, given in (("--put-get", mode == "put-get"), ("--busy", busy)) if given]
-        return [Job("mpi4py", 2, int(length), (*mpiexec, *program, *more), {"put-get" if mode == "put-get" else "array": case})]
+        return [
+            Job(
+                "mpi4py",
+                2,
+                int(length),
+                (*mpiexec, *program, *more),
+                {"put-get" if mode == "put-get" else "array": case},
+            )
+        ]
     if match := STREAM.fullmatch(case):
-        tool = (sys.executable, "-B", str(HERE / "tools.py"), "tcp-stream", match[1], str(peers / "bin/iperf3"))
+        tool = (
+            sys.executable,
+            "-B",
+            str(HERE / "tools.py"),
+            "tcp-stream",
+            match[1],
+            str(peers / "bin/iperf3"),
+        )
         return [Job("iperf3", 2, int(match[1]), tool, {"tcp-stream": case})]
     if match := COLLECTIVE.fullmatch(case):
         way, planes, rows, cols, n = match.groups()
@@ -156,8 +193,8 @@ def jobs_of(case: str, peers: pathlib.Path, repeat: int, timeout: float, scratch
 def openmpi(
     launcher: pathlib.Path, n: str, backing_directory: str, scratch: Scratch | None, spin: bool = False
 ) -> tuple[str, ...]:
-    """Unbound, as polyduct runs, and yielding while it waits: that costs nothing while cores are free, and much less else.
-    Programs that take a core each do not yield (`spin`)."""
+    """Unbound, as polyduct runs, and yielding while it waits: that costs nothing while cores are free, and
+    much less else. Programs that take a core each do not yield (`spin`)."""
     command = [str(launcher), "-n", n, "--oversubscribe", "--bind-to", "none"]
     command += ["--mca", "mpi_yield_when_idle", "0" if spin else "1"]
     if scratch and scratch.shm:
@@ -185,14 +222,19 @@ def why_missing(job: Job, state: dict[str, tuple[str, str]]) -> str | None:
     if known[0] != "ok":
         return known[1]
     for part in job.command:
-        if part.startswith(os.sep) and "=" not in part and not part.startswith("/dev/") and not os.path.exists(part):
+        if (
+            part.startswith(os.sep)
+            and "=" not in part
+            and not part.startswith("/dev/")
+            and not os.path.exists(part)
+        ):
             return f"{part} is gone (bench/peers/setup.sh)"
     return None
 
 
 class Scratch:
-    """The folders of one run, in the temporary directory, in shared memory and on the disk to measure, and what may have been
-    left elsewhere."""
+    """The folders of one run, in the temporary directory, in shared memory and on the disk to measure, and
+    what may have been left elsewhere."""
 
     def __init__(self, disk: pathlib.Path) -> None:
         self.disk = disk
@@ -220,8 +262,8 @@ class Scratch:
                 left.unlink()
 
     def abandoned(self) -> list[pathlib.Path]:
-        """The peers' segments of this user, no older than this run, that no process has mapped or open: MPICH takes no
-        folder for them, and leaves them when it is killed."""
+        """The peers' segments of this user, no older than this run, that no process has mapped or open: MPICH
+        takes no folder for them, and leaves them when it is killed."""
         left = []
         for name in SEGMENTS:
             for path in pathlib.Path("/dev/shm").glob(name):
@@ -234,7 +276,9 @@ class Scratch:
         used: set[str] = set()
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                used.update(line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines())
+                used.update(
+                    line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines()
+                )
                 used.update(os.readlink(fd) for fd in (process / "fd").iterdir())
         return [path for path in left if str(path) not in used]
 
@@ -251,7 +295,8 @@ def marked(mark: str) -> list[int]:
 
 
 def end(process: subprocess.Popen, mark: str) -> None:
-    """Ends the group that was started, gently and then not, and after it what left the group (MPI's ranks do)."""
+    """Ends the group that was started, gently and then not, and after it what left the group (MPI's ranks
+    do)."""
     for how, grace in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
         if process.poll() is not None:
             break
@@ -322,7 +367,10 @@ def measure(job: Job, version: str, scratch: Scratch, timeout: float) -> list[di
         line = by_case.get(said)
         if failure or line is None:
             records.append(record(job, case, failed=failure or "printed no result"))
-        elif line.get("verified") is not (None if job.peer in UNCHECKED else True) or line.get("bytes") != job.bytes:
+        elif (
+            line.get("verified") is not (None if job.peer in UNCHECKED else True)
+            or line.get("bytes") != job.bytes
+        ):
             records.append(record(job, case, failed="the result was not verified"))
         else:
             kept = ("median_s", "min_s", "mean_s", "median_own_s", "verified", "runs")
@@ -370,13 +418,19 @@ def terminated(*_: object) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", action="append", help="a case or a pattern; may be repeated")
     parser.add_argument("--peer", action="append", help="only this peer or pattern; may be repeated")
     parser.add_argument("--repeat", type=int, default=11, help="repetitions or steps that are timed (11)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for each program (60)")
-    parser.add_argument("--peers", type=pathlib.Path, default=HERE.parent.parent / ".peers", help="what setup.sh made")
-    parser.add_argument("--dir", type=pathlib.Path, default=".", help="on the disk that files are written to (.)")
+    parser.add_argument(
+        "--peers", type=pathlib.Path, default=HERE.parent.parent / ".peers", help="what setup.sh made"
+    )
+    parser.add_argument(
+        "--dir", type=pathlib.Path, default=".", help="on the disk that files are written to (.)"
+    )
     parser.add_argument("--list", action="store_true", help="print case, peer and its state, and run nothing")
     parser.add_argument("--json", action="store_true", help="print JSON (always so)")
     args = parser.parse_args()

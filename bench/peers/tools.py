@@ -4,8 +4,8 @@
     tools.py ucx-latency|ucx-rate LEN UCX_PERFTEST     half of a round trip, or each message of a stream, of active messages
     tools.py tcp-stream BYTES IPERF3                   so many bytes on one connection
 
-Server and client are kept to a processor each, as polyduct's processes are. Neither tool checks the bytes that it moves, so
-`verified` is null.
+Server and client are kept to a processor each, as polyduct's processes are. Neither tool checks the bytes
+that it moves, so `verified` is null.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def serve_and_ask(server: list[str], client: list[str], port: int) -> str:
             time.sleep(0.01)
         asked = subprocess.run(client, capture_output=True, text=True, check=False)
         if asked.returncode != 0:
-            raise SystemExit(f"tools.py: {client[0]} ended with {asked.returncode}: {asked.stderr.strip()[-300:]}")
+            raise SystemExit(
+                f"tools.py: {client[0]} ended with {asked.returncode}: {asked.stderr.strip()[-300:]}"
+            )
         return asked.stdout
     finally:
         serving.kill()
@@ -62,7 +64,18 @@ def ucx(mode: str, length: int, program: str, cpus: list[int]) -> float:
     test = {"ucx-latency": "ucp_am_lat", "ucx-rate": "ucp_am_bw"}[mode]
     times = max(200, min(100_000, (256 << 20) // max(length, 1)))
     port = free_port()
-    common = ["-t", test, "-s", str(length), "-n", str(times), "-w", str(max(10, times // 10)), "-p", str(port)]
+    common = [
+        "-t",
+        test,
+        "-s",
+        str(length),
+        "-n",
+        str(times),
+        "-w",
+        str(max(10, times // 10)),
+        "-p",
+        str(port),
+    ]
     said = serve_and_ask(
         [program, *common, "-c", str(cpus[0])],
         [program, "127.0.0.1", *common, "-c", str(cpus[1 % len(cpus)]), "-f", "-v"],
@@ -88,11 +101,23 @@ def iperf(total: int, program: str, cpus: list[int]) -> float:
 
 
 def main() -> None:
-    if len(sys.argv) != 4 or sys.argv[1] not in ("ucx-latency", "ucx-rate", "tcp-stream") or not sys.argv[2].isdigit():
+    if (
+        len(sys.argv) != 4
+        or sys.argv[1] not in ("ucx-latency", "ucx-rate", "tcp-stream")
+        or not sys.argv[2].isdigit()
+    ):
         raise SystemExit(__doc__)
     mode, number, program, cpus = sys.argv[1], int(sys.argv[2]), sys.argv[3], sorted(os.sched_getaffinity(0))
     seconds = iperf(number, program, cpus) if mode == "tcp-stream" else ucx(mode, number, program, cpus)
-    line = {"case": mode, "n": 2, "bytes": number, "median_s": seconds, "min_s": seconds, "verified": None, "runs": 1}
+    line = {
+        "case": mode,
+        "n": 2,
+        "bytes": number,
+        "median_s": seconds,
+        "min_s": seconds,
+        "verified": None,
+        "runs": 1,
+    }
     print(json.dumps(line))
 
 

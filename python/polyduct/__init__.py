@@ -1,7 +1,7 @@
 """Distributed arrays between parallel programs and files, each side in its own layout.
 
-A program says how *its own* part of an array is laid out and opens a port; polyduct copies every byte once, straight to
-its place in the other side's layout.
+A program says how *its own* part of an array is laid out and opens a port; polyduct copies every byte once,
+straight to its place in the other side's layout.
 
     out = polyduct.open("-", "w", shape=(4096, 4096), dtype="f4", layout="block,*")
     with out.step() as a:                       # this unit's part, in shared memory: no copy
@@ -15,8 +15,8 @@ The units of one program talk to each other as well:
     with polyduct.domain() as d:                # messages, calls, barriers, arrays in shared memory
         above = d.sendrecv((d.unit + 1) % d.units, a[-1], (d.unit - 1) % d.units)
 
-``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
-``PATH.safetensors#NAME``, ``PATH.zarr`` and ``store:DIR/NAME`` work as well.
+``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
+``PATH.raw``, ``PATH.safetensors#NAME``, ``PATH.zarr`` and ``store:DIR/NAME`` work as well.
 
 A store keeps arrays on several disks, of which some may be lost; each is read in any box:
 
@@ -119,8 +119,11 @@ from polyduct.errors import (
 if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> list[str]:
-        """Gives ``__all__`` to everybody but pydoc, which would print the whole help of each name in ``help(polyduct)``."""
+        """Gives ``__all__`` to everybody but pydoc, which would print the whole help of each name in
+        ``help(polyduct)``."""
         if name != "__all__" or _sys._getframe(1).f_globals.get("__name__") == "pydoc":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__])
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__]
+            )
         public = [n for n, one in globals().items() if n[0] != "_" and not isinstance(one, _types.ModuleType)]
         return [*sorted(public), "__version__"]

@@ -11,7 +11,8 @@ from polyduct._arrays import Array
 from polyduct.errors import Misuse
 
 _WORK = 100_000
-"""How many candidates for a common byte are tried, a few milliseconds' worth: it is a hard question in general."""
+"""How many candidates for a common byte are tried, a few milliseconds' worth: it is a hard question in
+general."""
 
 
 def check_apart(out: Sequence[Array], parts: Sequence[Array]) -> None:
@@ -33,11 +34,14 @@ def _extent(array: Array) -> tuple[int, int]:
     """Where the first byte of an array lies, and where its last one ends."""
     first: int = array.__array_interface__["data"][0]
     steps = [(n - 1) * stride for n, stride in zip(array.shape, array.strides)]
-    return first + sum(min(step, 0) for step in steps), first + sum(max(step, 0) for step in steps) + array.itemsize
+    return first + sum(min(step, 0) for step in steps), first + sum(
+        max(step, 0) for step in steps
+    ) + array.itemsize
 
 
 def _may_share(a: Array, b: Array) -> bool:
-    """Whether two arrays, one of which begins within the other, share memory; also when that takes too long to find out."""
+    """Whether two arrays, one of which begins within the other, share memory; also when that takes too long
+    to find out."""
     # The types that numpy gives of its own allow its two special values alone.
     most: Any = _WORK
     try:

@@ -26,10 +26,12 @@ _LARGE = 64 << 10
 
 
 class Shaped:
-    """Arrays of one shape and dtype, as callers give them. What they are for, a port's ``url`` or else a ``side``, and the
-    ``unit`` are there for errors to name."""
+    """Arrays of one shape and dtype, as callers give them. What they are for, a port's ``url`` or else a
+    ``side``, and the ``unit`` are there for errors to name."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, unit: int, *, url: str | None = None, side: str = "") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, unit: int, *, url: str | None = None, side: str = ""
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.unit = unit
@@ -48,7 +50,9 @@ class Shaped:
     def check(self, array: Array) -> None:
         """Raises an error for an array of another shape or dtype."""
         if not same(array.dtype, self.dtype):
-            raise self._wrong_type(f"the array has dtype {array.dtype}; expected {self.dtype}", str(array.dtype))
+            raise self._wrong_type(
+                f"the array has dtype {array.dtype}; expected {self.dtype}", str(array.dtype)
+            )
         if array.shape != self.shape:
             e = WrongSize(self._words(f"the array has shape {array.shape}; expected {self.shape}"))
             e.url, e.unit = self.url, self.unit
@@ -85,7 +89,8 @@ class Form(Shaped):
         held = np.dtype(np.uint8) if layout.kind == "stripe" else dtype
         super().__init__(layout.local_shape(unit), held, unit, url=url, side=side)
         strides = layout.local_strides(unit) or (1,)
-        # Slowest dimension first. Where two strides are equal one of the dimensions has size 1 and does not matter.
+        # Slowest dimension first. Where two strides are equal one of the dimensions has size 1 and does not
+        # matter.
         self.axes = tuple(sorted(range(len(self.shape)), key=lambda k: -strides[k]))
         self._inverse = tuple(int(k) for k in np.argsort(self.axes)) if self.shape else ()
         self._stored = tuple(self.shape[k] for k in self.axes)
@@ -93,8 +98,8 @@ class Form(Shaped):
         self._size = int(np.prod(self._stored, dtype=object)) * self.dtype.itemsize
 
     def empty(self) -> Array:
-        """A new array, its content undefined. A large one begins at a cache line, as kernels like it: short runs fill whole
-        lines then, which need not be read first."""
+        """A new array, its content undefined. A large one begins at a cache line, as kernels like it: short
+        runs fill whole lines then, which need not be read first."""
         size = self._size
         if size < _LARGE:
             array: Array = np.empty(self._stored, self.dtype)
@@ -147,7 +152,8 @@ def unmasked(what: Any) -> Array:
 
 
 def _integers(what: Any, array: Array, dtype: DType) -> Array:
-    """The values of a list in this dtype if all are integers; else ``array``, which is what NumPy takes them for."""
+    """The values of a list in this dtype if all are integers; else ``array``, which is what NumPy takes them
+    for."""
     if array.dtype.kind not in "biu":
         # NumPy takes integers of which some are too large for int64 for fractions, or for objects.
         objects: Array = np.asarray(what, object)
@@ -199,7 +205,11 @@ def seconds(what: str, n: Seconds) -> Seconds:
 def dims(what: str, numbers: int | Sequence[int]) -> list[int]:
     """A shape or an index as a list of integers that are not negative."""
     try:
-        found = [int(numbers.__index__())] if hasattr(numbers, "__index__") else [int(n.__index__()) for n in numbers]
+        found = (
+            [int(numbers.__index__())]
+            if hasattr(numbers, "__index__")
+            else [int(n.__index__()) for n in numbers]
+        )
     except (AttributeError, TypeError):
         raise Misuse(f"{what} is {numbers!r}; expected integers") from None
     if any(n < 0 or n >= 2**63 for n in found):

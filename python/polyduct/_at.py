@@ -41,16 +41,19 @@ class At:
     def read(
         self, step: int | None = None, *, out: Array | None = None, timeout: float | None = None
     ) -> Array:
-        """Reads the box of a step, by default of the last that the port has read, or the first: in ``out``, or in a new array.
+        """Reads the box of a step, by default of the last that the port has read, or the first: in ``out``,
+        or in a new array.
 
-        Only the blocks in which the box lies are read. Where the store is another's for a moment it waits ``timeout`` seconds at
-        most (the port's by default).
+        Only the blocks in which the box lies are read. Where the store is another's for a moment it waits
+        ``timeout`` seconds at most (the port's by default).
         """
         seconds("timeout", timeout)
         array = np.empty(self.shape, self._form.dtype) if out is None else self._form.check_out(out)
         flat = array if array.flags.c_contiguous else np.empty(self.shape, self._form.dtype)
         if array.size:
-            self._port._port.read_box(self._step(step), self._lo, self._hi, flat.reshape(-1).view(np.uint8), timeout)
+            self._port._port.read_box(
+                self._step(step), self._lo, self._hi, flat.reshape(-1).view(np.uint8), timeout
+            )
         if flat is not array:
             array[...] = flat
         return array
@@ -58,8 +61,9 @@ class At:
     def write(self, array: ArrayLike, step: int | None = None, *, timeout: float | None = None) -> None:
         """Overwrites the box of a step with an array of its shape.
 
-        When it returns that is durable, and readable whichever units are lost later, up to the parity. Each block of 4 KiB
-        is written on its own: others find it as it was before or as it is after. ``timeout`` as for `read`.
+        When it returns that is durable, and readable whichever units are lost later, up to the parity. Each
+        block of 4 KiB is written on its own: others find it as it was before or as it is after. ``timeout``
+        as for `read`.
         """
         seconds("timeout", timeout)
         given = np.ascontiguousarray(self._form.given(array)).reshape(-1).view(np.uint8)

@@ -1,14 +1,16 @@
 """What becomes of open ports and domains when the program ends.
 
-They are closed, as files are, where it ends well: with the exit status 0. Every other end aborts them: an exception that
-nobody caught, ``sys.exit("text")``, ``sys.exit(3)``, ``raise SystemExit(3)``, also under ``python -m`` and in a child of
-multiprocessing. What was written then is no complete stream, and the others must not take it for one.
+They are closed, as files are, where it ends well: with the exit status 0. Every other end aborts them: an
+exception that nobody caught, ``sys.exit("text")``, ``sys.exit(3)``, ``raise SystemExit(3)``, also under
+``python -m`` and in a child of multiprocessing. What was written then is no complete stream, and the others
+must not take it for one.
 
-The exit status is asked, since nothing else is left of a ``SystemExit`` when the interpreter ends: ports that are open
-then are left to the C library, which tells the status (``crates/python/src/exit.rs``). A child of multiprocessing ends
-by ``os._exit`` instead, and is watched there.
+The exit status is asked, since nothing else is left of a ``SystemExit`` when the interpreter ends: ports that
+are open then are left to the C library, which tells the status (``crates/python/src/exit.rs``). A child of
+multiprocessing ends by ``os._exit`` instead, and is watched there.
 
-Where closing fails the process says why and ends with the status 120 instead of 0: what it was to write is not there.
+Where closing fails the process says why and ends with the status 120 instead of 0: what it was to write is
+not there.
 
 Not covered, so that only ``with`` says what is meant:
 
@@ -60,7 +62,8 @@ def _exit_of_child(status: int) -> NoReturn:
 
 
 def _dies_of_ctrl_c() -> bool:
-    """Whether a KeyboardInterrupt that nobody caught ends the program: it has no exit status, it kills itself."""
+    """Whether a KeyboardInterrupt that nobody caught ends the program: it has no exit status, it kills
+    itself."""
     # An interactive session notes each mistake here, and goes on.
     if hasattr(sys, "ps1") or sys.flags.interactive:
         return False

@@ -64,13 +64,15 @@ class Status(NamedTuple):
     sends_low: int
     """The same of low priority."""
     mail_bytes: int
-    """What messages for `Domain.recv` hold, those that are still coming included: their bytes, and 64 for each."""
+    """What messages for `Domain.recv` hold, those that are still coming included: their bytes, and 64 for
+    each."""
     other_bytes: int
     """The same for all others that come in more than one piece: posts, calls and results."""
 
 
 class Call:
-    """A call of another unit's function, as `Domain.call` gives it. Forgotten when it is dropped; the other unit is told."""
+    """A call of another unit's function, as `Domain.call` gives it. Forgotten when it is dropped; the other
+    unit is told."""
 
     __slots__ = ("_call", "_domain")
     _wanted = None
@@ -80,10 +82,11 @@ class Call:
         self._domain = domain
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits for the result, ``timeout`` seconds at most (the domain's by default), and gives it: an array or bytes.
+        """Waits for the result, ``timeout`` seconds at most (the domain's by default), and gives it: an array
+        or bytes.
 
-        Raises `CallFailed` (the function raised), `CallDeadline`, `CallCancelled`, `CallPeerGone`; `TimeoutError` when
-        the time given here is over, after which it can be asked for again.
+        Raises `CallFailed` (the function raised), `CallDeadline`, `CallCancelled`, `CallPeerGone`;
+        `TimeoutError` when the time given here is over, after which it can be asked for again.
         """
         return self._call.result(timeout if timeout is None else seconds("timeout", timeout))
 
@@ -112,7 +115,8 @@ class Channel:
         """The unit at the other end."""
 
     def send(self, what: Data, tag: int = 0, timeout: float | None = None) -> None:
-        """As `Domain.send`; in order with what this channel sends, if it is ordered, and in none with anything else."""
+        """As `Domain.send`; in order with what this channel sends, if it is ordered, and in none with
+        anything else."""
         self._channel.send(what, tag, seconds("timeout", timeout))
 
     def post(
@@ -134,11 +138,12 @@ class Domain:
     """A unit's place among the units of its program; `polyduct.domain` joins; or among those on both sides
     of a port, `Writer.domain` and `Reader.domain`.
 
-    As a context manager it is left at the end, in order; an exception gives it up, and the others get `PeerLost`, as
-    they do when the process dies. A domain that is still joined when the program ends is left if the exit status is 0.
+    As a context manager it is left at the end, in order; an exception gives it up, and the others get
+    `PeerLost`, as they do when the process dies. A domain that is still joined when the program ends is left
+    if the exit status is 0.
 
-    Handlers and functions run in whichever thread of this unit receives: in every call that waits, in `poll`, `serve`,
-    and in the background of `serving`. Any number of threads may use a domain at once.
+    Handlers and functions run in whichever thread of this unit receives: in every call that waits, in `poll`,
+    `serve`, and in the background of `serving`. Any number of threads may use a domain at once.
     """
 
     def __init__(self, port: _native.Domain) -> None:
@@ -179,16 +184,18 @@ class Domain:
     # -- mail --
 
     def send(self, to: int, what: Data, tag: int = 0, timeout: float | None = None) -> None:
-        """Sends an array or bytes to a unit, which takes it by `recv`. What is sent is the caller's again on return.
+        """Sends an array or bytes to a unit, which takes it by `recv`. What is sent is the caller's again on
+        return.
 
-        Arrays arrive with their dtype, shape and order. Messages to a unit arrive in the order in which they were sent.
-        Waits while the other has no room, and receives meanwhile. (In a handler it does not wait; up to 64 MiB are kept.) Units
-        that send each other more than the inbox holds (setting ``inbox``, 256 MiB) before any receives wait for each other:
-        exchange with `sendrecv`.
+        Arrays arrive with their dtype, shape and order. Messages to a unit arrive in the order in which they
+        were sent. Waits while the other has no room, and receives meanwhile. (In a handler it does not wait;
+        up to 64 MiB are kept.) Units that send each other more than the inbox holds (setting ``inbox``, 256
+        MiB) before any receives wait for each other: exchange with `sendrecv`.
 
         Here and in all calls that wait, ``timeout`` is the longest wait in seconds, the domain's by default.
 
-        Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`, `TimeoutError`.
+        Raises `WrongType`, a ``TypeError``, for what cannot be sent; `NoUnit`; `PeerLost`, `PeerLeft`,
+        `TimeoutError`.
         """
         if self._later is not None:
             self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
@@ -210,14 +217,16 @@ class Domain:
         out: Array | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Waits for the first message of a unit (any by default) with a tag (any by default): an array, or bytes.
+        """Waits for the first message of a unit (any by default) with a tag (any by default): an array, or
+        bytes.
 
-        The array lies in the memory in which it was received. ``out``, an array of the same shape and dtype, is filled
-        instead and given back, and that memory used again. Where ``out`` does not fit, the message is in the exception's
-        ``data``.
+        The array lies in the memory in which it was received. ``out``, an array of the same shape and dtype,
+        is filled instead and given back, and that memory used again. Where ``out`` does not fit, the message
+        is in the exception's ``data``.
 
-        Raises `PeerLost` and `PeerLeft` when the unit is gone and nothing of it waits; `WrongType` and `WrongSize` for
-        an ``out`` that does not fit; `TimeoutError`; `BadPeer` for a message that is no array.
+        Raises `PeerLost` and `PeerLeft` when the unit is gone and nothing of it waits; `WrongType` and
+        `WrongSize` for an ``out`` that does not fit; `TimeoutError`; `BadPeer` for a message that is no
+        array.
         """
         limit = timeout if timeout is None else seconds("timeout", timeout)
         try:
@@ -252,12 +261,12 @@ class Domain:
         return None if found is None else Message(*found)
 
     def fileno(self) -> int:
-        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable for as long as a message
-        waits that `recv` or `try_recv` would give, or an error. It stays readable after `leave`, and is valid as long as the
-        domain's object lives.
+        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable
+        for as long as a message waits that `recv` or `try_recv` would give, or an error. It stays readable
+        after `leave`, and is valid as long as the domain's object lives.
 
-        The first call starts a thread that receives while the program polls, and runs handlers, as `serving` does. In asyncio
-        messages are awaited instead: see `irecv`.
+        The first call starts a thread that receives while the program polls, and runs handlers, as `serving`
+        does. In asyncio messages are awaited instead: see `irecv`.
         """
         with self._making:
             if self._polled is None:
@@ -275,8 +284,8 @@ class Domain:
         out: Array | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Sends to one unit, then receives from another (``to`` by default), both with ``tag``. Units that do so in a
-        ring, or in pairs, do not wait for each other in a circle, however large their arrays are.
+        """Sends to one unit, then receives from another (``to`` by default), both with ``tag``. Units that do
+        so in a ring, or in pairs, do not wait for each other in a circle, however large their arrays are.
 
         Raises what `send` and `recv` do."""
         limit = timeout if timeout is None else seconds("timeout", timeout)
@@ -289,8 +298,8 @@ class Domain:
                 self._polled.look()
 
     def isend(self, to: int, what: Data, tag: int = 0) -> Request:
-        """As `send`, and does not wait: what finds no room is sent by a thread, when there is some. ``what`` must stay as it is
-        until `Request.test` says that it is over.
+        """As `send`, and does not wait: what finds no room is sent by a thread, when there is some. ``what``
+        must stay as it is until `Request.test` says that it is over.
 
         Messages of `send`, `isend` and `post` to a unit arrive in the order of the calls.
         Raises `LimitReached` for more than 4096 that wait for room.
@@ -302,9 +311,11 @@ class Domain:
         return send
 
     def irecv(self, from_: int | None = None, tag: int | None = None, *, out: Array | None = None) -> Request:
-        """As `recv`, and does not wait: `Request.test` says whether the message has come, and `Request.wait` gives it.
+        """As `recv`, and does not wait: `Request.test` says whether the message has come, and `Request.wait`
+        gives it.
 
-        It is taken when it is tested or waited for, by the first request that it fits; see `waitany`. In asyncio:
+        It is taken when it is tested or waited for, by the first request that it fits; see `waitany`. In
+        asyncio:
 
             a = await d.irecv(1)
             b, c = await asyncio.gather(d.irecv(2), d.irecv(3, tag=7))
@@ -315,13 +326,14 @@ class Domain:
         """A channel to another unit.
 
         priority
-            ``high``: its messages do not wait behind those of low priority, which are all others but the library's own.
+            ``high``: its messages do not wait behind those of low priority, which are all others but the
+            library's own.
         ordered
-            False: none of its messages is held up because an earlier one was lost on the way or found no room. (Between units of
-            one host nothing is lost, and they come in order all the same.)
+            False: none of its messages is held up because an earlier one was lost on the way or found no
+            room. (Between units of one host nothing is lost, and they come in order all the same.)
 
-        Raises `NoUnit`, `BadOption`; `Misuse` for this unit itself; `LimitReached` for more than 4094 to one unit. Not for
-        handlers, which send and post by the domain.
+        Raises `NoUnit`, `BadOption`; `Misuse` for this unit itself; `LimitReached` for more than 4094 to one
+        unit. Not for handlers, which send and post by the domain.
         """
         if not isinstance(ordered, bool):
             raise refused("ordered", f"{ordered!r}; expected True or False")
@@ -353,19 +365,20 @@ class Domain:
     def barrier(self, timeout: float | None = None) -> None:
         """Waits until all units have come to it.
 
-        Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a barrier of its own,
-        which all units have to come to.
+        Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a
+        barrier of its own, which all units have to come to.
 
-        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that came to a `synchronise`;
-        `TimeoutError`, after which the next call waits for the same barrier.
+        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that came to
+        a `synchronise`; `TimeoutError`, after which the next call waits for the same barrier.
         """
         self._port.barrier(seconds("timeout", timeout))
 
     def synchronise(self, timeout: float | None = None) -> None:
         """Makes the handlers and functions that were installed so far known to all units. All units call it.
 
-        Raises `HandlerVersions`, in all units, where two disagree about a version, and `HandlerError` where a name is a function
-        in one and a handler in another: then what was agreed before holds. `AtOdds`, naming a unit that came to a `barrier`.
+        Raises `HandlerVersions`, in all units, where two disagree about a version, and `HandlerError` where a
+        name is a function in one and a handler in another: then what was agreed before holds. `AtOdds`,
+        naming a unit that came to a `barrier`.
         """
         self._port.synchronise(seconds("timeout", timeout))
 
@@ -376,12 +389,15 @@ class Domain:
     @overload
     def handler(self, name: str, function: M, *, version: int = 0) -> M: ...
     def handler(self, name: str, function: M | None = None, *, version: int = 0) -> M | Callable[[M], M]:
-        """Installs ``function(from_, args, payload)`` for the messages that others `post` under this name. Also a decorator.
+        """Installs ``function(from_, args, payload)`` for the messages that others `post` under this name.
+        Also a decorator.
 
-        ``args`` are four integers, ``payload`` bytes. It must not wait, but may send, post and call. What it raises goes to
-        ``sys.unraisablehook``, and the unit goes on; Ctrl-C ends the call in whose thread it runs.
+        ``args`` are four integers, ``payload`` bytes. It must not wait, but may send, post and call. What it
+        raises goes to ``sys.unraisablehook``, and the unit goes on; Ctrl-C ends the call in whose thread it
+        runs.
 
-        Raises `DuplicateHandler`; `HandlerError` for a name that cannot be one. The others know it after `synchronise`.
+        Raises `DuplicateHandler`; `HandlerError` for a name that cannot be one. The others know it after
+        `synchronise`.
         """
         if function is None:
             return lambda given: self.handler(name, given, version=version)
@@ -395,8 +411,8 @@ class Domain:
     def function(self, name: str, function: F | None = None, *, version: int = 0) -> F | Callable[[F], F]:
         """Installs ``function(argument)``, which others `call` under this name. Also a decorator.
 
-        Argument and result are arrays or bytes; None gives empty bytes. It must not wait, but may send, post and call. What
-        it raises, the caller gets as `CallFailed`.
+        Argument and result are arrays or bytes; None gives empty bytes. It must not wait, but may send, post
+        and call. What it raises, the caller gets as `CallFailed`.
 
         Raises as `handler`.
         """
@@ -413,10 +429,11 @@ class Domain:
         payload: bytes | bytearray | memoryview | Array = b"",
         timeout: float | None = None,
     ) -> None:
-        """Sends a message to a handler: up to four integers from 0 to 2**32-1 (0 where there are fewer), and bytes.
+        """Sends a message to a handler: up to four integers from 0 to 2**32-1 (0 where there are fewer), and
+        bytes.
 
-        An array's bytes are sent; its dtype and shape are not. Waits and raises as `send`, in order with that;
-        `UnknownHandler`. To this unit itself, the handler has run when it returns.
+        An array's bytes are sent; its dtype and shape are not. Waits and raises as `send`, in order with
+        that; `UnknownHandler`. To this unit itself, the handler has run when it returns.
         """
         if self._later is not None:
             self._later.drain(to, timeout if timeout is None else seconds("timeout", timeout))
@@ -425,8 +442,8 @@ class Domain:
     def call(self, to: int, name: str, argument: Data = b"", timeout: float | None = None) -> Call:
         """Calls a function of a unit with an array or bytes, and does not wait: see `Call.result`.
 
-        ``timeout`` is the deadline of the call in seconds, after which its outcome is `CallDeadline`. The other unit
-        answers when it receives: when it waits, polls or serves.
+        ``timeout`` is the deadline of the call in seconds, after which its outcome is `CallDeadline`. The
+        other unit answers when it receives: when it waits, polls or serves.
 
         Raises `UnknownHandler`, `NoUnit`, `WrongType`, `LimitReached` for more than 65536 calls under way.
         """
@@ -436,11 +453,13 @@ class Domain:
     # -- receiving --
 
     def poll(self) -> int:
-        """Handles what has come, without waiting. Gives the number of messages and parts of messages handled."""
+        """Handles what has come, without waiting. Gives the number of messages and parts of messages
+        handled."""
         return self._port.poll()
 
     def serve(self, until: Callable[[], object], timeout: float | None = None) -> bool:
-        """Handles what comes until ``until()`` is true, which is asked after each handler and ten times a second.
+        """Handles what comes until ``until()`` is true, which is asked after each handler and ten times a
+        second.
 
         Gives False when ``timeout`` seconds have passed before.
         """
@@ -469,11 +488,15 @@ class Domain:
 
     # -- regions --
 
-    def region(self, name: str | int, array: ArrayLike | tuple[int, ...], dtype: DTypeLike | None = None) -> Region:
-        """An array in shared memory under a name (or a number below 2**31) that the other units can put into and get from.
+    def region(
+        self, name: str | int, array: ArrayLike | tuple[int, ...], dtype: DTypeLike | None = None
+    ) -> Region:
+        """An array in shared memory under a name (or a number below 2**31) that the other units can put into
+        and get from.
 
-        ``array`` gives its first values; or it is a shape (a tuple), and the values are 0. ``dtype`` is ``float64`` by
-        default, or the array's. Units may have different shapes under one name. Others find it as soon as it is made: a `barrier` before they use it.
+        ``array`` gives its first values; or it is a shape (a tuple), and the values are 0. ``dtype`` is
+        ``float64`` by default, or the array's. Units may have different shapes under one name. Others find it
+        as soon as it is made: a `barrier` before they use it.
 
         Raises `RegionError` where the name is taken in this unit; `WrongType` for objects; `NoMemory`.
         """
@@ -489,7 +512,9 @@ class Domain:
             raise NoMemory(f"region {name!r}: shape {shape} takes {size} bytes; a process can have 2**47")
         id_ = region_id(name)
         if self._regions.setdefault(id_, name) != name:
-            raise RegionError(f"regions {self._regions[id_]!r} and {name!r} have one number; rename one of them")
+            raise RegionError(
+                f"regions {self._regions[id_]!r} and {name!r} have one number; rename one of them"
+            )
         with Named(f"region {name!r}"):
             flat = self._port.region(id_, rounded(size) + len(text) + 4).array()
         flat[len(flat) - 4 :] = np.frombuffer(len(text).to_bytes(4, "little"), np.uint8)
@@ -500,16 +525,16 @@ class Domain:
         return Region(self, name, mine, id_)
 
     def lend(self, name: str | int, array: Array | bytearray | memoryview | None = None) -> Lent:
-        """Makes an array that this program has anyway, where it lies, one that the other units can put into and get from,
-        under a name (or a number below 2**31), until it is withdrawn or this handle is dropped.
+        """Makes an array that this program has anyway, where it lies, one that the other units can put into
+        and get from, under a name (or a number below 2**31), until it is withdrawn or this handle is dropped.
 
-        ``array`` is C-contiguous and writable; of other writable buffers, the bytes. It is kept for as long. Without one
-        this unit lends nothing, and reaches what the others lend. Names are apart from those of `region`, which is
-        faster for small parts. For units of this host the kernel copies, without this unit's doing; where it refuses, and
-        for units of other hosts, this unit answers when it receives.
+        ``array`` is C-contiguous and writable; of other writable buffers, the bytes. It is kept for as long.
+        Without one this unit lends nothing, and reaches what the others lend. Names are apart from those of
+        `region`, which is faster for small parts. For units of this host the kernel copies, without this
+        unit's doing; where it refuses, and for units of other hosts, this unit answers when it receives.
 
-        Raises `Misuse` for an array that is read-only or not contiguous, `RegionError` where the name is taken in this
-        unit; `WrongType` for objects.
+        Raises `Misuse` for an array that is read-only or not contiguous, `RegionError` where the name is
+        taken in this unit; `WrongType` for objects.
         """
         return lend(self, name, array)
 
@@ -524,11 +549,12 @@ class Domain:
         return dict(self._port.config())
 
     def leave(self, timeout: float | None = None) -> None:
-        """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped. Again does nothing.
+        """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped.
+        Again does nothing.
 
-        Waits until the others have what this unit sent, or it lies where they find it, as long as they live: raises
-        `TimeoutError` after ``timeout`` seconds (the domain's by default), and to those who miss something this unit is lost then. `InHandler` in a
-        handler, where nothing is done.
+        Waits until the others have what this unit sent, or it lies where they find it, as long as they live:
+        raises `TimeoutError` after ``timeout`` seconds (the domain's by default), and to those who miss
+        something this unit is lost then. `InHandler` in a handler, where nothing is done.
         """
         seconds("timeout", timeout)
         if not self._closed:
@@ -557,8 +583,8 @@ class Domain:
             self._polled.end()
 
     def __del__(self) -> None:
-        # Threads keep the place in the domain, which is left when nobody does. They are not waited for here: this may
-        # run in any thread, whatever locks it has.
+        # Threads keep the place in the domain, which is left when nobody does. They are not waited for here:
+        # this may run in any thread, whatever locks it has.
         if not getattr(self, "_port", None) or not self._port.ours:
             return
         for one in self._serving:
@@ -640,23 +666,24 @@ def domain(
     """Joins the message domain of this program, and waits until all its units have.
 
     name
-        The domain's name: 1 to 64 letters, digits, ``.``, ``_``, ``-``, the same in all its units and in no other domain of
-        this user. Or where units on several hosts meet, ``tcp://HOST:PORT`` or ``udp://HOST:PORT``: unit 0 listens there, and
-        every unit needs the job's key in ``POLYDUCT_JOB_KEY``, or in a file that ``POLYDUCT_JOB_KEY_FILE`` names. By default what ``POLYDUCT_DOMAIN`` says, or what tells the
-        launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
+        The domain's name: 1 to 64 letters, digits, ``.``, ``_``, ``-``, the same in all its units and in no
+        other domain of this user. Or where units on several hosts meet, ``tcp://HOST:PORT`` or
+        ``udp://HOST:PORT``: unit 0 listens there, and every unit needs the job's key in ``POLYDUCT_JOB_KEY``,
+        or in a file that ``POLYDUCT_JOB_KEY_FILE`` names. By default what ``POLYDUCT_DOMAIN`` says, or what
+        tells the launcher's jobs apart (``polyduct run``, mpiexec, srun, torchrun).
     unit, units
-        Which unit this is, and how many there are. By default what the launcher says; without a launcher the only one.
-        Given by hand, they need a name.
+        Which unit this is, and how many there are. By default what the launcher says; without a launcher the
+        only one. Given by hand, they need a name.
     timeout
         Longest wait of any call, in seconds. By default no limit: the loss of a unit ends a wait at once.
     open_timeout
         How long to wait for the others to join, in seconds.
     on_loss
-        ``raise`` (default): when a unit is lost, every call that waits, for whatever, raises `PeerLost` naming it.
-        ``continue``: only those that need the lost unit.
+        ``raise`` (default): when a unit is lost, every call that waits, for whatever, raises `PeerLost`
+        naming it. ``continue``: only those that need the lost unit.
 
-    Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`, `BadOption`, `BadUrl`,
-    `BadEnvironment` (no key, too), `ConfigError`.
+    Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`,
+    `BadOption`, `BadUrl`, `BadEnvironment` (no key, too), `ConfigError`.
     """
     number, of = _maybe("unit", unit), _maybe("units", units)
     seconds("timeout", timeout)

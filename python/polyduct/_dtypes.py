@@ -6,8 +6,8 @@
 | ``S12``, ``V12``, a structured dtype of 12 bytes | ``bytes(12)``: only carried. Stores and ``.npy`` files keep what it is for NumPy |
 | ``ml_dtypes.bfloat16``; without that package ``uint16``, asked for as ``"bf16"`` | ``bf16`` |
 
-Data are little-endian. ``object``, ``str`` (``U``), ``datetime64``, ``timedelta64``, ``longdouble`` and big-endian dtypes
-are refused.
+Data are little-endian. ``object``, ``str`` (``U``), ``datetime64``, ``timedelta64``, ``longdouble`` and
+big-endian dtypes are refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def to_elem(dtype: DTypeLike) -> tuple[str, DType]:
 
 
 def to_descr(dtype: DType) -> str | None:
-    """What NumPy takes elements for that are only carried, as the header of a ``.npy`` file has it: None for plain bytes."""
+    """What NumPy takes elements for that are only carried, as the header of a ``.npy`` file has it: None for
+    plain bytes."""
     if dtype.kind == "S":
         return repr(f"|S{dtype.itemsize}")
     if dtype.names is None or dtype.kind != "V":
@@ -113,8 +114,11 @@ def _plain(elem: str) -> DType:
 
 
 def same(found: DType, expected: DType) -> bool:
-    """Whether the bytes of one may stand for those of the other: equal, or both only carried and of one size."""
-    return found == expected or (_is_carried(found) and _is_carried(expected) and found.itemsize == expected.itemsize)
+    """Whether the bytes of one may stand for those of the other: equal, or both only carried and of one
+    size."""
+    return found == expected or (
+        _is_carried(found) and _is_carried(expected) and found.itemsize == expected.itemsize
+    )
 
 
 def _is_carried(dtype: DType) -> bool:

@@ -6,8 +6,9 @@
 | bits 0-7 of the first: 1-15, a dtype of the table below | an array's elements; bits 8-11 number of dimensions, bit 12 Fortran order; all but the first dimension share the other 48 bits (the upper 16 of the first word, then the second) in equal parts, the last dimension lowest. The first one follows from the number of bytes |
 | bits 0-7 of the first: 255 | an array's elements (bit 12 as above), then JSON, ``[dtype as in .npy files, shape]``, and its length as four bytes, little-endian |
 
-A message of a common dtype with common dimensions is therefore sent from where it lies; others are copied once to have
-the text behind them. The native module (``encode.rs``) does the same for what is common, and asks here for the rest.
+A message of a common dtype with common dimensions is therefore sent from where it lies; others are copied
+once to have the text behind them. The native module (``encode.rs``) does the same for what is common, and
+asks here for the rest.
 """
 
 from __future__ import annotations
@@ -25,13 +26,30 @@ Words: TypeAlias = "tuple[int, int]"
 
 _BYTES, _TEXT = 0, 255
 _FORTRAN = 1 << 12
-_ELEMS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "c64", "c128", "bf16")
+_ELEMS = (
+    "bool",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "f16",
+    "f32",
+    "f64",
+    "c64",
+    "c128",
+    "bf16",
+)
 _CODES = {elem: code for code, elem in enumerate(_ELEMS, start=1)}
 _MAX_TEXT = 1 << 16
 
 
 def encode(what: object) -> tuple[Words, Bytes]:
-    """The words and the bytes of an array, a NumPy number or a bytes-like object. The bytes are its own where they can be."""
+    """The words and the bytes of an array, a NumPy number or a bytes-like object. The bytes are its own where
+    they can be."""
     if isinstance(what, (bytes, bytearray, memoryview)):
         return (_BYTES, 0), flat_bytes(what)
     if not isinstance(what, (np.ndarray, np.generic)) or isinstance(what, np.ma.MaskedArray):
@@ -47,7 +65,9 @@ def encode(what: object) -> tuple[Words, Bytes]:
         return (words[0] | order, words[1]), stored.reshape(-1).view(np.uint8)
     text = json.dumps((_descr(array.dtype), stored.shape)).encode()
     if len(text) > _MAX_TEXT:
-        raise WrongType(f"the description of dtype and shape takes {len(text)} bytes; {_MAX_TEXT} are allowed")
+        raise WrongType(
+            f"the description of dtype and shape takes {len(text)} bytes; {_MAX_TEXT} are allowed"
+        )
     flat = np.empty(stored.nbytes + len(text) + 4, np.uint8)
     if stored.nbytes:
         flat[: stored.nbytes] = stored.reshape(-1).view(np.uint8)
@@ -56,7 +76,8 @@ def encode(what: object) -> tuple[Words, Bytes]:
 
 
 def decode(words: Words, flat: Bytes, unit: int) -> Any:
-    """What a message is: bytes, or an array in its memory. ``unit`` sent it, and is named if it makes no sense."""
+    """What a message is: bytes, or an array in its memory. ``unit`` sent it, and is named if it makes no
+    sense."""
     first, second = words
     if first == second == _BYTES:
         return flat.tobytes()

@@ -25,9 +25,7 @@ def table(title: str, rows: Iterable[tuple[str, object]], picture: str = "") -> 
         for name, value in rows
     )
     beside = f'<td style="padding-left:2em">{picture}</td>' if picture else ""
-    return (
-        f'<table class="polyduct"><tr><td><b>{html.escape(title)}</b><table>{cells}</table></td>{beside}</tr></table>'
-    )
+    return f'<table class="polyduct"><tr><td><b>{html.escape(title)}</b><table>{cells}</table></td>{beside}</tr></table>'
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -51,9 +49,11 @@ def size(count: int) -> str:
 
 
 def drawing(layout: Layout, own: int | None = None) -> str:
-    """An SVG picture of who owns what, the part of unit ``own`` outlined; nothing where there is nothing to see.
+    """An SVG picture of who owns what, the part of unit ``own`` outlined; nothing where there is nothing to
+    see.
 
-    Two dimensions are drawn, those that are distributed where there are more: the array where the others are at index 0.
+    Two dimensions are drawn, those that are distributed where there are more: the array where the others are
+    at index 0.
     """
     shape = layout.shape
     if not shape or 0 in shape:

@@ -105,7 +105,12 @@ class Layout:
     def _repr_html_(self) -> str:
         rows = [("shape", self.shape), ("units", self.units), ("bytes of an element", self.itemsize)]
         parts = {self.local_shape(unit) for unit in range(min(self.units, 64))}
-        rows.append(("parts", ", ".join(map(str, sorted(parts)[:4])) + (", …" if len(parts) > 4 or self.units > 64 else "")))
+        rows.append(
+            (
+                "parts",
+                ", ".join(map(str, sorted(parts)[:4])) + (", …" if len(parts) > 4 or self.units > 64 else ""),
+            )
+        )
         if self.replicas > 1:
             rows.append(("replicas", self.replicas))
         return _html.table(str(self), rows, _html.drawing(self))
@@ -139,9 +144,9 @@ def redistribute(
 ) -> list[Array]:
     """Regroups an array within one process: from its parts in layout ``src`` to its parts in layout ``dst``.
 
-    ``parts`` has an array for each unit of ``src``. The result has one for each unit of ``dst``; given as ``out`` it is
-    filled, which saves the time to get new memory; then its arrays may share memory neither with each other nor with the
-    parts. Elements that ``src`` does not cover are refused, those that ``dst``
+    ``parts`` has an array for each unit of ``src``. The result has one for each unit of ``dst``; given as
+    ``out`` it is filled, which saves the time to get new memory; then its arrays may share memory neither
+    with each other nor with the parts. Elements that ``src`` does not cover are refused, those that ``dst``
     leaves out are left out. Threads do the work, without the interpreter.
     """
     for side, layout in (("src", src), ("dst", dst)):
@@ -156,7 +161,9 @@ def redistribute(
     elem = to_elem(dtype)[0]
     for side, layout in (("source", src), ("destination", dst)):
         if layout.itemsize not in (1, dtype.itemsize):
-            raise WrongType(f"the {side} layout is for elements of {layout.itemsize} bytes, the parts have {dtype}")
+            raise WrongType(
+                f"the {side} layout is for elements of {layout.itemsize} bytes, the parts have {dtype}"
+            )
     source = _native.Layout(str(src), list(src.shape), src.units, elem)
     target = _native.Layout(str(dst), list(dst.shape), dst.units, elem)
 
@@ -175,8 +182,11 @@ def redistribute(
         for form, array in zip(forms, result):
             form.check_out(array)
         check_apart(result, arrays)
-    # What a layout leaves out stays as it is, so an array that is filled through another is copied there first.
-    through = [array if form.flat(array) is not None else _copy(form, array) for form, array in zip(forms, result)]
+    # What a layout leaves out stays as it is, so an array that is filled through another is copied there
+    # first.
+    through = [
+        array if form.flat(array) is not None else _copy(form, array) for form, array in zip(forms, result)
+    ]
     flats = [form.to_flat(array) for form, array in zip(forms, through)]
     _native.redistribute(source, given, target, flats)
     for array, via in zip(result, through):

@@ -1,8 +1,9 @@
 """Arrays that a unit lends where they lie, in ordinary memory.
 
-Under the region of the name's number lies a description: the number of the region of the elements, 4 bytes, and the length
-of a text, 4 bytes, both little-endian; the text (see `polyduct._encode.describe`); zeros up to 1024 bytes. The elements have
-a number of their own each time they are lent, so that who knows an older description does not take other elements for them.
+Under the region of the name's number lies a description: the number of the region of the elements, 4 bytes,
+and the length of a text, 4 bytes, both little-endian; the text (see `polyduct._encode.describe`); zeros up to
+1024 bytes. The elements have a number of their own each time they are lent, so that who knows an older
+description does not take other elements for them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ _TRIES = 64
 
 
 class Lent(Remote):
-    """An array of this unit, in ordinary memory, that the other units put into and get from. `Domain.lend` makes it."""
+    """An array of this unit, in ordinary memory, that the other units put into and get from. `Domain.lend`
+    makes it."""
 
     __slots__ = ("_known", "_lent", "array")
 
     _kind = "lent"
 
-    def __init__(self, domain: Domain, name: int | str, id_: int, array: Array | None, lent: list[_native.Lent]) -> None:
+    def __init__(
+        self, domain: Domain, name: int | str, id_: int, array: Array | None, lent: list[_native.Lent]
+    ) -> None:
         super().__init__(domain, name, id_)
         self._lent = lent
         self._known: dict[int, tuple[bytes, int, Array]] = {}
@@ -43,8 +47,8 @@ class Lent(Remote):
         """This unit's own array, if it lends one."""
 
     def withdraw(self, timeout: float | None = None) -> None:
-        """Takes the array back: nobody writes to it or reads from it any more once this returns. Waits for copies that are
-        under way, ``timeout`` seconds at most (the domain's by default). Again does nothing.
+        """Takes the array back: nobody writes to it or reads from it any more once this returns. Waits for
+        copies that are under way, ``timeout`` seconds at most (the domain's by default). Again does nothing.
 
         Raises `TimeoutError` while another process is stopped in the midst of a copy: call it again.
         """
@@ -54,7 +58,8 @@ class Lent(Remote):
             self._lent.pop()
 
     def _find(self, unit: int, timeout: float | None) -> tuple[int, Array]:
-        """The number of a unit's elements, and an array with their shape and strides that must not be looked into."""
+        """The number of a unit's elements, and an array with their shape and strides that must not be looked
+        into."""
         port = self._domain._port
         first = np.empty(_FIRST, np.uint8)
         with self._named():
@@ -91,7 +96,9 @@ def lend(domain: Domain, name: str | int, given: object) -> Lent:
     region_id(name)  # raises for what cannot be one
     id_ = zlib.crc32(f"lent {name!r}".encode()) | 1 << 31
     if domain._regions.setdefault(id_, f"lent {name!r}") != f"lent {name!r}":
-        raise RegionError(f"region {domain._regions[id_]!r} and lent {name!r} have one number; rename one of them")
+        raise RegionError(
+            f"region {domain._regions[id_]!r} and lent {name!r} have one number; rename one of them"
+        )
     if given is None:
         domain._port.config()  # raises Closed
         return Lent(domain, name, id_, None, [])
@@ -101,7 +108,9 @@ def lend(domain: Domain, name: str | int, given: object) -> Lent:
         try:
             array = np.frombuffer(given, np.uint8)  # type: ignore[call-overload]
         except TypeError:
-            raise WrongType(f"a {type(given).__name__} cannot be lent; expected a numpy.ndarray or a buffer") from None
+            raise WrongType(
+                f"a {type(given).__name__} cannot be lent; expected a numpy.ndarray or a buffer"
+            ) from None
     if not array.flags.writeable or not array.flags.c_contiguous:
         raise Misuse("an array that is lent must be writable and C-contiguous")
     text = describe(str(name), array.dtype, array.shape)

@@ -23,7 +23,8 @@ class Stats(NamedTuple):
     steps: int
     """Steps written or read."""
     dropped: int
-    """Steps that a lossy queue dropped: of a writer, those that it did not take; of a reader, those between the steps read."""
+    """Steps that a lossy queue dropped: of a writer, those that it did not take; of a reader, those between
+    the steps read."""
     bytes: int
     """Bytes of this unit's part, over all steps."""
     runs: int
@@ -104,7 +105,8 @@ class _Port:
 
     @property
     def addresses(self) -> Addresses:
-        """Where all units are in the domain of the port: ``port.addresses.readers[0][2]`` is unit 2 of the first reader.
+        """Where all units are in the domain of the port: ``port.addresses.readers[0][2]`` is unit 2 of the
+        first reader.
 
         Raises `Misuse` for a file.
         """
@@ -123,16 +125,17 @@ class _Port:
     ) -> Domain:
         """The message domain of the port: all units on both sides of the pipe, at their `addresses`.
 
-        The first call joins it, and waits until all units of all programs have asked; later ones give the same again.
-        Messages are independent of steps. Closing the port leaves the domain, unless the caller still has it.
+        The first call joins it, and waits until all units of all programs have asked; later ones give the
+        same again. Messages are independent of steps. Closing the port leaves the domain, unless the caller
+        still has it.
 
         timeout, open_timeout
             As for `polyduct.domain`, in seconds. By default the port's.
         on_loss
             As for `polyduct.domain`.
 
-        Raises `Refused` when the others do not ask in time, after which it can be asked for again; `PeerLost` and
-        `PeerAborted` when somebody is gone who would have to; `Misuse` for a file.
+        Raises `Refused` when the others do not ask in time, after which it can be asked for again; `PeerLost`
+        and `PeerAborted` when somebody is gone who would have to; `Misuse` for a file.
         """
         if self._domain is None:
             self._domain = Domain(
@@ -160,13 +163,15 @@ class _Port:
         return Stats(*self._port.stats())
 
     def fileno(self) -> int:
-        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable for as long as the next
-        `Reader.read` or `Writer.step` would not wait, since the step or the room is there, the stream has ended, or an error is to
-        be raised. Then `Reader.try_read` or `Writer.try_step` does the work; who gets None polls on.
+        """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable
+        for as long as the next `Reader.read` or `Writer.step` would not wait, since the step or the room is
+        there, the stream has ended, or an error is to be raised. Then `Reader.try_read` or `Writer.try_step`
+        does the work; who gets None polls on.
 
-        It stays readable after `close`, and is valid as long as the port's object lives. The first call starts a thread of the
-        port, which watches it; of a port across hosts it also receives ahead, for one copy more. In asyncio ports are awaited
-        instead: ``async for a in port``, `Reader.read_async`, ``async with port.step() as a``, `Writer.write_async`.
+        It stays readable after `close`, and is valid as long as the port's object lives. The first call
+        starts a thread of the port, which watches it; of a port across hosts it also receives ahead, for one
+        copy more. In asyncio ports are awaited instead: ``async for a in port``, `Reader.read_async`, ``async
+        with port.step() as a``, `Writer.write_async`.
         """
         return self._port.fileno()
 
@@ -183,9 +188,10 @@ class _Port:
     def close(self, timeout: float | None = None) -> None:
         """Ends the stream, or completes the file. Closing again does nothing.
 
-        What waits for others (across hosts a writer waits until the readers have fetched its steps) does so ``timeout`` seconds at
-        most, the port's by default: then it raises `TimeoutError`, and the stream or file is given up. A writer that failed before
-        raises its error again: there is no complete stream or file.
+        What waits for others (across hosts a writer waits until the readers have fetched its steps) does so
+        ``timeout`` seconds at most, the port's by default: then it raises `TimeoutError`, and the stream or
+        file is given up. A writer that failed before raises its error again: there is no complete stream or
+        file.
         """
         seconds("timeout", timeout)
         if not self._closed:
@@ -199,9 +205,11 @@ class _Port:
                 raise
 
     def abort(self) -> None:
-        """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no file appears.
+        """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no
+        file appears.
 
-        So a reader with ``on_loss="wait"`` leaves whom another one follows, now or later; after `close` nobody is waited for.
+        So a reader with ``on_loss="wait"`` leaves whom another one follows, now or later; after `close`
+        nobody is waited for.
         """
         if not self._closed:
             self._closed = True

@@ -79,57 +79,64 @@ def open(
     """Opens a port, and waits until all units on both sides have come.
 
     url
-        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``, ``PATH.raw``,
-        ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several; writing leaves the others),
-        ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a dataset in a `Store`; a path may be a `pathlib.Path`.
+        ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
+        ``PATH.raw``, ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several;
+        writing leaves the others), ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a
+        dataset in a `Store`; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
     layout
-        How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``, … A program of
-        one unit may leave it out and has all of it.
+        How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``,
+        … A program of one unit may leave it out and has all of it.
     shape, dtype
-        The whole array. A writer says them; a reader may say what it expects, and must where plain bytes come.
+        The whole array. A writer says them; a reader may say what it expects, and must where plain bytes
+        come.
     unit, units
-        Which unit this is, and how many there are. By default what the launcher says (``polyduct run``, mpiexec, srun,
-        torchrun); without a launcher the only one.
+        Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
+        mpiexec, srun, torchrun); without a launcher the only one.
     depth
         Slots of each writer unit (default 2). Only ``w``.
     policy
-        What a writer does when all slots are full: ``block`` (default), ``latest``, ``drop_oldest``, ``drop_newest``.
-        Only ``w``.
+        What a writer does when all slots are full: ``block`` (default), ``latest``, ``drop_oldest``,
+        ``drop_newest``. Only ``w``.
     readers
-        Reader programs that the writer waits for (default 1). Or ``"any"``, on one host, with the policy ``latest``: it waits for
-        none and never ends for lack of them. Up to 8 at once come, leave or are killed, and come again, each with its own number
-        of units and layout; each begins with the newest step that is there, and gets steps newer than the last from then on. A
-        ``depth`` of one more than the programs that read at once keeps slow ones from holding up others. Only ``w``.
+        Reader programs that the writer waits for (default 1). Or ``"any"``, on one host, with the policy
+        ``latest``: it waits for none and never ends for lack of them. Up to 8 at once come, leave or are
+        killed, and come again, each with its own number of units and layout; each begins with the newest step
+        that is there, and gets steps newer than the last from then on. A ``depth`` of one more than the
+        programs that read at once keeps slow ones from holding up others. Only ``w``.
     timeout
-        Longest wait of any call, in seconds. By default 60 s for the others to come, and then no limit: the death of a
-        peer is noticed at once without it.
+        Longest wait of any call, in seconds. By default 60 s for the others to come, and then no limit: the
+        death of a peer is noticed at once without it.
     on_loss
-        ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's number. It finds
-        the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one any more, and which itself can be
-        replaced on one host only. Across hosts the writer's ``policy`` must be ``block``, and a writer that replaces another
-        begins with the first step that some reader has yet to get: it must write what its predecessor did.
+        ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's
+        number. It finds the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one
+        any more, and which itself can be replaced on one host only. Across hosts the writer's ``policy`` must
+        be ``block``, and a writer that replaces another begins with the first step that some reader has yet
+        to get: it must write what its predecessor did.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     job
-        Job that the name of a pipe belongs to: programs with the same one meet. By default ``POLYDUCT_JOB``, or what tells the
-        launcher's jobs apart; empty text: none, the name belongs to the user alone.
+        Job that the name of a pipe belongs to: programs with the same one meet. By default ``POLYDUCT_JOB``,
+        or what tells the launcher's jobs apart; empty text: none, the name belongs to the user alone.
     convert
-        Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16, f64↔f32).
-        Only ``r``.
+        Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16,
+        f64↔f32). Only ``r``.
     append
-        Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a store.
+        Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a
+        store.
 
     chunks
-        Shape of a chunk of a Zarr array: a size for each dimension of a step, and maybe one of steps before them. By default whole
-        rows, 32 MiB of them, or 2 MiB before they are compressed. All units say the same. Only ``w``, of Zarr.
+        Shape of a chunk of a Zarr array: a size for each dimension of a step, and maybe one of steps before
+        them. By default whole rows, 32 MiB of them, or 2 MiB before they are compressed. All units say the
+        same. Only ``w``, of Zarr.
     compress
-        What chunks of a Zarr array are compressed with: ``zstd``, ``gzip``, ``gzip:0`` to ``gzip:9``, ``blosc`` (LZ4 of shuffled
-        bytes) or ``none`` (default). All units say the same. Only ``w``, of Zarr.
+        What chunks of a Zarr array are compressed with: ``zstd``, ``gzip``, ``gzip:0`` to ``gzip:9``,
+        ``blosc`` (LZ4 of shuffled bytes) or ``none`` (default). All units say the same. Only ``w``, of Zarr.
 
-    A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do nothing, but must be
-    what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and stores.
+    A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do
+    nothing, but must be what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and
+    stores.
     """
     if mode not in ("r", "w"):
         raise refused("mode", f"{mode!r}; expected 'r' or 'w'")

@@ -20,8 +20,8 @@ from polyduct._port import _Port
 class Reader(_Port):
     """One unit's reading port; `polyduct.open` makes it.
 
-    Iterating, by ``for`` or in asyncio by ``async for``, gives each step in one array that the next step overwrites: new memory is
-    slow. See `steps` for a limit to each wait.
+    Iterating, by ``for`` or in asyncio by ``async for``, gives each step in one array that the next step
+    overwrites: new memory is slow. See `steps` for a limit to each wait.
     """
 
     _port: _native.ReadPort
@@ -55,11 +55,12 @@ class Reader(_Port):
         return self._number
 
     def read(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
-        """Waits for the next step and gives this unit's part of it: in ``out``, or in a new array. None at the end.
+        """Waits for the next step and gives this unit's part of it: in ``out``, or in a new array. None at
+        the end.
 
-        ``out`` must have `local_shape` and the port's dtype; it is filled fastest when it is stored in the layout's
-        order without gaps. It waits ``timeout`` seconds at most (the port's by default): a `TimeoutError` then, after which
-        the step can be asked for again.
+        ``out`` must have `local_shape` and the port's dtype; it is filled fastest when it is stored in the
+        layout's order without gaps. It waits ``timeout`` seconds at most (the port's by default): a
+        `TimeoutError` then, after which the step can be asked for again.
         """
         if timeout is not None:
             seconds("timeout", timeout)
@@ -70,12 +71,15 @@ class Reader(_Port):
         return self._into(self._form.check_out(array), lambda flat: self._port.read(flat, timeout))
 
     def try_read(self, out: Array | None = None) -> Array | None:
-        """As `read`, for who does not wait: None if the next step is not there now, or if there is none (`ended`)."""
-        return self._into(self._form.empty() if out is None else self._form.check_out(out), self._port.try_read)
+        """As `read`, for who does not wait: None if the next step is not there now, or if there is none
+        (`ended`)."""
+        return self._into(
+            self._form.empty() if out is None else self._form.check_out(out), self._port.try_read
+        )
 
     async def read_async(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
-        """As `read`, for asyncio: other tasks run while it waits. Cancelled then, it has taken nothing, and the step is the next
-        one's to read.
+        """As `read`, for asyncio: other tasks run while it waits. Cancelled then, it has taken nothing, and
+        the step is the next one's to read.
 
             a, b = await asyncio.gather(left.read_async(), right.read_async())
         """
@@ -88,8 +92,8 @@ class Reader(_Port):
             await self._wait(start, timeout, "the next step")
 
     def steps(self, timeout: float | None = None) -> Steps:
-        """Iterates as the port itself does, and waits ``timeout`` seconds at most for each step (the port's by default): a
-        `TimeoutError` then, after which it goes on where it was.
+        """Iterates as the port itself does, and waits ``timeout`` seconds at most for each step (the port's
+        by default): a `TimeoutError` then, after which it goes on where it was.
 
             for a in port.steps(timeout=10):
                 ...
@@ -120,7 +124,8 @@ class Reader(_Port):
         return array
 
     def at(self, box: Box) -> At:
-        """A box of an array in a store, to be read and overwritten by this unit alone, whatever its own part is:
+        """A box of an array in a store, to be read and overwritten by this unit alone, whatever its own part
+        is:
 
             port = polyduct.open("store:/data/run7/density", layout="block,*")
             corner = port.at(((0, 10), (0, 10)))
@@ -129,7 +134,8 @@ class Reader(_Port):
         box
             A pair (lo, hi) for each dimension, as `Layout.boxes` gives them.
 
-        Raises `BadIndex` for what is not within the array; `Misuse` for a port of anything but a store, or one that converts.
+        Raises `BadIndex` for what is not within the array; `Misuse` for a port of anything but a store, or
+        one that converts.
         """
         return At(self, box)
 

@@ -13,14 +13,16 @@ from polyduct.errors import Error, InHandler
 
 
 class Readiness:
-    """Coroutines that wait until a call of a port would not wait. None of them takes anything, so any may be cancelled."""
+    """Coroutines that wait until a call of a port would not wait. None of them takes anything, so any may be
+    cancelled."""
 
     def __init__(self, fileno: Callable[[], int]) -> None:
         self._fileno = fileno
         self._waiting: dict[asyncio.AbstractEventLoop, set[asyncio.Future[bool]]] = {}
 
     async def wait(self, timeout: float | None) -> bool:
-        """Waits ``timeout`` seconds at most (None: for ever), and gives False then. May end early: the call is to be tried."""
+        """Waits ``timeout`` seconds at most (None: for ever), and gives False then. May end early: the call
+        is to be tried."""
         loop, fd = asyncio.get_running_loop(), self._fileno()
         future: asyncio.Future[bool] = loop.create_future()
         waiting = self._waiting.setdefault(loop, set())
@@ -60,8 +62,9 @@ def reported(error: BaseException) -> None:
 
 
 class Polled:
-    """A descriptor of a domain that is readable while a message waits to be received, and the thread that sees to it: it receives,
-    and runs handlers, while the program polls. It does not keep the domain's object: who drops that ends this."""
+    """A descriptor of a domain that is readable while a message waits to be received, and the thread that
+    sees to it: it receives, and runs handlers, while the program polls. It does not keep the domain's object:
+    who drops that ends this."""
 
     def __init__(self, port: _native.Domain) -> None:
         self._port = port
@@ -80,14 +83,16 @@ class Polled:
             # A fork shares the descriptor, which tells of its parent's messages.
             return
         try:
-            # Whether `recv` would not wait: also for an error. Handlers may run meanwhile, so nobody is kept out.
+            # Whether `recv` would not wait: also for an error. Handlers may run meanwhile, so nobody is kept
+            # out.
             is_set = port.wait_any([(None, None)], [], _native.Stop(), 0.0)
         except InHandler:
             # Whoever receives next looks again.
             return
         except Error:
             is_set = True
-        # Of two who look at once the later may say what was true before: the thread looks again, or `try_recv` finds nothing.
+        # Of two who look at once the later may say what was true before: the thread looks again, or
+        # `try_recv` finds nothing.
         with self._changed:
             self._set(self._over or is_set)
 
@@ -123,7 +128,8 @@ class Polled:
             self._port.stop_serving(self._stop)
 
     def end(self) -> None:
-        """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any more."""
+        """Ends the thread, and waits until it has. The descriptor stays readable: nothing is waited for any
+        more."""
         with self._changed:
             if self._over:
                 return

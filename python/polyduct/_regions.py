@@ -46,7 +46,8 @@ class Remote:
         """Its name, or its number."""
 
     def _find(self, unit: int, timeout: float | None) -> tuple[int | None, Array]:
-        """A unit's array: where it lies, with None; or the number of the region of its elements, with a `shadow` of it."""
+        """A unit's array: where it lies, with None; or the number of the region of its elements, with a
+        `shadow` of it."""
         raise NotImplementedError
 
     def _named(self) -> Named:
@@ -61,15 +62,17 @@ class Remote:
         notify: Notice | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting. On another host, and
-        into what is lent, parts that do not lie together are written one by one.
+        """Writes ``values`` into a unit's array: ``array[index] = values`` there, with NumPy's broadcasting.
+        On another host, and into what is lent, parts that do not lie together are written one by one.
 
-        ``notify=("handler", 1, 2)`` then posts to a handler of that unit: when it runs, the values are there. ``timeout`` is the
-        longest wait in seconds for each of two things, that the values are there and that the post is sent; the domain's by default.
+        ``notify=("handler", 1, 2)`` then posts to a handler of that unit: when it runs, the values are there.
+        ``timeout`` is the longest wait in seconds for each of two things, that the values are there and that
+        the post is sent; the domain's by default.
 
-        Raises `RegionError` for an index beyond its end, and where the unit has no such array (any more); `WrongType` for values of
-        another dtype (lists and Python's numbers take the array's), `WrongSize` for values that do not fit, `UnknownHandler`, in
-        all these cases with nothing written; `PeerLost` and `PeerLeft`, `TimeoutError`; and as `Domain.post`.
+        Raises `RegionError` for an index beyond its end, and where the unit has no such array (any more);
+        `WrongType` for values of another dtype (lists and Python's numbers take the array's), `WrongSize` for
+        values that do not fit, `UnknownHandler`, in all these cases with nothing written; `PeerLost` and
+        `PeerLeft`, `TimeoutError`; and as `Domain.post`.
         """
         if notify is None and timeout is None and type(to) is int:
             seen = self._views.get(to)
@@ -133,10 +136,11 @@ class Remote:
 class Region(Remote):
     """An array that the other units put into and get from.
 
-    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its host do with it.
-    For those of other hosts it must receive: wait, poll or serve; each contiguous run of an index is a message there and back (more for
-    long ones), so that a row costs one, and a column one for each row. A put is there when the call returns, and a message sent after it arrives after it. What two
-    units do to the same element at once is theirs to order, by messages or a barrier.
+    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its
+    host do with it. For those of other hosts it must receive: wait, poll or serve; each contiguous run of an
+    index is a message there and back (more for long ones), so that a row costs one, and a column one for each
+    row. A put is there when the call returns, and a message sent after it arrives after it. What two units do
+    to the same element at once is theirs to order, by messages or a barrier.
     """
 
     __slots__ = ("_far", "array")
@@ -148,13 +152,16 @@ class Region(Remote):
         self._views[domain.unit] = array
         self._far: dict[int, Array] = {}
         self.array: Array = array
-        """This unit's own array. It stays there for as long as somebody has it, also after the domain was left."""
+        """This unit's own array. It stays there for as long as somebody has it, also after the domain was
+        left."""
 
     def at(self, unit: int, *, timeout: float | None = None) -> Array:
-        """The array that a unit has under this region's name, where it lies: what is written there, that unit sees.
+        """The array that a unit has under this region's name, where it lies: what is written there, that unit
+        sees.
 
-        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps), or is on
-        another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost` and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
+        Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps),
+        or is on another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost`
+        and `PeerLeft` where the unit is gone. An array that was given before stays readable after that.
         """
         seconds("timeout", timeout)
         unit = natural("unit", unit)
@@ -261,8 +268,8 @@ def region_id(name: object) -> int:
     if isinstance(name, str):
         import zlib
 
-        # Names have the upper half of the numbers. Where two meet in one unit, `Domain.region` refuses the second; where
-        # they meet across units, the name that stands in the region tells.
+        # Names have the upper half of the numbers. Where two meet in one unit, `Domain.region` refuses the
+        # second; where they meet across units, the name that stands in the region tells.
         return zlib.crc32(name.encode()) | 1 << 31
     return natural("the number of a region", name, 2**31, BadOption)
 
@@ -300,7 +307,10 @@ def part_of(array: Array, index: Index) -> Array:
     if index is Ellipsis:
         return array
     given: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-    if sum(part is Ellipsis for part in given) > 1 or sum(part is not Ellipsis for part in given) > array.ndim:
+    if (
+        sum(part is Ellipsis for part in given) > 1
+        or sum(part is not Ellipsis for part in given) > array.ndim
+    ):
         raise RegionError(f"{index!r} is no index of an array of {array.ndim} dimensions")
     if Ellipsis in given:
         at = given.index(Ellipsis)
@@ -356,7 +366,8 @@ def runs_of(whole: Array, part: Array) -> tuple[int, list[int]]:
 def put_runs(
     domain: Domain, to: int, id_: int, whole: Array, part: Array, given: Array, timeout: float | None
 ) -> None:
-    """Writes what was given into a part of a unit's array, run after run. ``whole`` is the array's `shadow`."""
+    """Writes what was given into a part of a unit's array, run after run. ``whole`` is the array's
+    `shadow`."""
     size, offsets = runs_of(whole, part)
     if size:
         domain._port.put(to, id_, offsets, flat_of(np.ascontiguousarray(given)), timeout)

@@ -53,7 +53,8 @@ class Request:
     def wait(self, timeout: float | None = None) -> Any:
         """Waits until it is over, ``timeout`` seconds at most: what was received, None of what was sent.
 
-        Raises what `Domain.recv` and `Domain.send` do; `TimeoutError`, after which it can be waited for again."""
+        Raises what `Domain.recv` and `Domain.send` do; `TimeoutError`, after which it can be waited for
+        again."""
         raise NotImplementedError
 
     def _settle(self) -> bool:
@@ -178,7 +179,8 @@ class Later:
             try:
                 send._go()
             except BaseException as e:
-                # Those that a handler raised to end the program, too: whoever waits gets them, and the next has its turn.
+                # Those that a handler raised to end the program, too: whoever waits gets them, and the next
+                # has its turn.
                 send._error = e
                 send._over.set()
             with self._changed:
@@ -236,7 +238,8 @@ class Watcher:
                 now = list(self._awaited)
             try:
                 wait_any(self._domain, [one[0] for one in now], stop, None)
-                # What has come is left to who awaits it: one that is cancelled meanwhile must not have taken it.
+                # What has come is left to who awaits it: one that is cancelled meanwhile must not have taken
+                # it.
                 over = [one for one in now if is_over(one[0])]
                 error = None
             except Error as e:
@@ -286,15 +289,18 @@ def wait_any(domain: Domain, requests: Iterable[Waitable], stop: _native.Stop, t
 
 
 def waitany(requests: Iterable[Waitable], timeout: float | None = None) -> int:
-    """Waits until one of these messages or calls is over, and says which by its place among them. ``wait`` or ``result`` then
-    does not wait.
+    """Waits until one of these messages or calls is over, and says which by its place among them. ``wait`` or
+    ``result`` then does not wait.
 
-    They are of one domain. Raises `TimeoutError` after ``timeout`` seconds (the domain's by default); `Misuse` for none at all.
+    They are of one domain. Raises `TimeoutError` after ``timeout`` seconds (the domain's by default);
+    `Misuse` for none at all.
     """
     given = list(requests)
     seconds("timeout", timeout)
     if len({id(r._domain) for r in given}) != 1:
-        raise Misuse("waitany is given nothing to wait for" if not given else "the requests are of several domains")
+        raise Misuse(
+            "waitany is given nothing to wait for" if not given else "the requests are of several domains"
+        )
     start = time.monotonic()
     while True:
         for n, request in enumerate(given):
@@ -302,4 +308,6 @@ def waitany(requests: Iterable[Waitable], timeout: float | None = None) -> int:
                 return n
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - start))
         if not wait_any(given[0]._domain, given, _native.Stop(), left):
-            raise TimeoutError(f"timed out after {time.monotonic() - start:.1f}s waiting for any of {len(given)} requests")
+            raise TimeoutError(
+                f"timed out after {time.monotonic() - start:.1f}s waiting for any of {len(given)} requests"
+            )

@@ -1,4 +1,5 @@
-"""What an index chooses of an array that is somewhere else: as NumPy has it, but nothing is there to be indexed yet.
+"""What an index chooses of an array that is somewhere else: as NumPy has it, but nothing is there to be
+indexed yet.
 
 | index | read |
 |---|---|
@@ -53,7 +54,9 @@ def chosen(key: Any, shape: tuple[int, ...]) -> Chosen:
             of.append((min(indices[0], indices[-1]), count, step) if count else (0, 0, 1))
             then.append(slice(None) if forward else slice(None, None, -1))
         elif isinstance(part, np.ndarray):
-            given = part.astype(np.int64, casting="same_kind") if part.size else np.zeros(part.shape, np.int64)
+            given = (
+                part.astype(np.int64, casting="same_kind") if part.size else np.zeros(part.shape, np.int64)
+            )
             if given.size and not (-n <= int(given.min()) and int(given.max()) < n):
                 raise BadIndex(f"an index goes beyond dimension {dim}, of size {n}")
             given = np.where(given < 0, given + n, given)
@@ -108,9 +111,13 @@ def _arrays(part: Any) -> list[Any]:
     if array.dtype == np.bool_:
         return list(array.nonzero()) if array.ndim == 1 else _no_mask(array)
     if array.dtype.kind not in "iu" and array.size:
-        raise BadIndex(f"{part!r} is no index: expected integers, slices, ... or None, or an array of integers")
+        raise BadIndex(
+            f"{part!r} is no index: expected integers, slices, ... or None, or an array of integers"
+        )
     return [array]
 
 
 def _no_mask(array: Any) -> list[Any]:
-    raise BadIndex(f"a mask of {array.ndim} dimensions is no index of an array in a store; expected one of 1 dimension")
+    raise BadIndex(
+        f"a mask of {array.ndim} dimensions is no index of an array in a store; expected one of 1 dimension"
+    )

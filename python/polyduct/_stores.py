@@ -45,8 +45,8 @@ class StoreStatus(NamedTuple):
 class Attributes(MutableMapping[str, Any]):
     """What is written down of an array: JSON by name. Each change is durable when it returns.
 
-    Reading gives what was there when the array was opened, or at the last change through it. Of changes by several
-    programs to different names none is lost.
+    Reading gives what was there when the array was opened, or at the last change through it. Of changes by
+    several programs to different names none is lost.
     """
 
     __slots__ = ("_array",)
@@ -79,7 +79,9 @@ class Attributes(MutableMapping[str, Any]):
             json.loads(text, parse_int=_check_integer)
             text.encode()
         except UnicodeEncodeError as e:
-            raise WrongType(f"attributes are kept as JSON, in UTF-8, which has no form for {e.object[e.start]!r}") from None
+            raise WrongType(
+                f"attributes are kept as JSON, in UTF-8, which has no form for {e.object[e.start]!r}"
+            ) from None
         except (TypeError, ValueError, RecursionError) as e:
             raise WrongType(f"attributes are kept as JSON: {e}") from None
         self._array.change_attributes(text, [])
@@ -117,14 +119,15 @@ class StoredArray:
         a[0, 5] = 0                    # durable when it returns
         np.asarray(a)                  # all of it
 
-    Its first dimension are the steps in which it was written, unless it was just one. It is the version that was there
-    when it was opened: steps that are appended later are not seen, and it stays readable when it is removed or replaced;
-    to overwrite it then, or to change its attributes, raises `DatasetMissing`. When it is renamed it goes on, under its new name,
-    and so do ports that read it or append to it. What is overwritten is seen by everybody who has it open. Pickled, it is
-    opened again by `name`.
+    Its first dimension are the steps in which it was written, unless it was just one. It is the version that
+    was there when it was opened: steps that are appended later are not seen, and it stays readable when it is
+    removed or replaced; to overwrite it then, or to change its attributes, raises `DatasetMissing`. When it
+    is renamed it goes on, under its new name, and so do ports that read it or append to it. What is
+    overwritten is seen by everybody who has it open. Pickled, it is opened again by `name`.
 
-    Integers, slices, ``...`` and ``None`` read what they choose and nothing else; arrays of integers and masks read the
-    box around what they choose. Any number of threads may use it at once, so that Dask can: ``dask.array.from_array(a)``.
+    Integers, slices, ``...`` and ``None`` read what they choose and nothing else; arrays of integers and
+    masks read the box around what they choose. Any number of threads may use it at once, so that Dask can:
+    ``dask.array.from_array(a)``.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -175,7 +178,8 @@ class StoredArray:
 
     @property
     def chunks(self) -> tuple[tuple[int, ...], ...]:
-        """Sizes along each dimension in which it is best read, as Dask has them: a step at a time, about 64 MiB of it."""
+        """Sizes along each dimension in which it is best read, as Dask has them: a step at a time, about 64
+        MiB of it."""
         whole = self._shape[1:] if self._stepped else self._shape
         sizes = list(whole)
         for dim, n in enumerate(whole):
@@ -201,15 +205,21 @@ class StoredArray:
     def __setitem__(self, key: Any, value: ArrayLike) -> None:
         """Overwrites what an index of integers, slices and ``...`` chooses, with NumPy's broadcasting.
 
-        When it returns that is durable, and readable whichever units are lost later, up to the parity. It is for small
-        parts: each block of 4 KiB is written on its own. Others may read and overwrite other parts meanwhile; a block has
-        either its old or its new content for them.
+        When it returns that is durable, and readable whichever units are lost later, up to the parity. It is
+        for small parts: each block of 4 KiB is written on its own. Others may read and overwrite other parts
+        meanwhile; a block has either its old or its new content for them.
         """
         part = chosen(key, self._shape)
         if part.fancy:
-            raise BadIndex("arrays and masks are no index for what is to be overwritten; expected integers, slices, ...")
+            raise BadIndex(
+                "arrays and masks are no index for what is to be overwritten; expected integers, slices, ..."
+            )
         # What lies between fields is not assigned to.
-        array = np.empty(part.shape, self._dtype) if self._dtype.names is None else np.zeros(part.shape, self._dtype)
+        array = (
+            np.empty(part.shape, self._dtype)
+            if self._dtype.names is None
+            else np.zeros(part.shape, self._dtype)
+        )
         # With `...` it is a view also of a single element.
         view = array[part.then if any(one is Ellipsis for one in part.then) else (*part.then, ...)]
         view[...] = self._given(value, view.shape)
@@ -235,7 +245,9 @@ class StoredArray:
         try:
             return np.broadcast_to(given.view(self._dtype) if given.dtype.kind in "SV" else given, shape)
         except ValueError:
-            raise WrongSize(f"the values have shape {given.shape}; what is to be overwritten has {shape}") from None
+            raise WrongSize(
+                f"the values have shape {given.shape}; what is to be overwritten has {shape}"
+            ) from None
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         """All of it, in memory: a copy in any case."""
@@ -259,7 +271,8 @@ class StoredArray:
         return StoredArray, (self._store, self._name)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """NumPy's functions get it as an array in memory. That it has this tells xarray to leave it where it is."""
+        """NumPy's functions get it as an array in memory. That it has this tells xarray to leave it where it
+        is."""
         return function(*_in_memory(args), **_in_memory(kwargs))
 
     def _repr_html_(self) -> str:
@@ -268,7 +281,9 @@ class StoredArray:
         return _html.table(f"polyduct.StoredArray {self._name} of {self._store.path}", rows)
 
     def __repr__(self) -> str:
-        return f"<polyduct.StoredArray {self._name!r} of {str(self._store.path)!r}: {self._shape} {self._dtype}>"
+        return (
+            f"<polyduct.StoredArray {self._name!r} of {str(self._store.path)!r}: {self._shape} {self._dtype}>"
+        )
 
 
 def _chain(number: int, unit: Path | Sequence[Path]) -> list[str]:
@@ -298,7 +313,8 @@ class Store(Mapping[str, StoredArray]):
     path
         The store's directory.
     timeout
-        How long to wait for another process that is changing the store, in seconds. By default as long as it lives.
+        How long to wait for another process that is changing the store, in seconds. By default as long as it
+        lives.
 
     Raises `FileMissing` where there is no store, `StoreError` where it is damaged. Ctrl-C ends any wait.
     """
@@ -321,9 +337,9 @@ class Store(Mapping[str, StoredArray]):
         """Makes a store in a directory, which is made as well if it is not there.
 
         units
-            The directories of the units, parity included, each best on a disk of its own; relative ones count from
-            ``path``. A unit may be several directories, of which each array has one. Or how many there are to be: then they are
-            ``unit0``, ``unit1``, … in ``path``.
+            The directories of the units, parity included, each best on a disk of its own; relative ones count
+            from ``path``. A unit may be several directories, of which each array has one. Or how many there
+            are to be: then they are ``unit0``, ``unit1``, … in ``path``.
         parity
             Units that may be lost without loss of data.
         stripe
@@ -345,14 +361,15 @@ class Store(Mapping[str, StoredArray]):
         return self._path
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Opens an array; `DatasetMissing` if it is not there, `BadName` if it cannot be: both are a KeyError."""
+        """Opens an array; `DatasetMissing` if it is not there, `BadName` if it cannot be: both are a
+        KeyError."""
         return StoredArray(self, _name(name))
 
     def __setitem__(self, name: str, array: ArrayLike) -> None:
         """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all.
 
-        Its dtype is kept, also that of byte strings and structures. `WrongType` for what cannot be: text (``U``), objects, times,
-        structures whose fields overlap or are not in the order of their bytes.
+        Its dtype is kept, also that of byte strings and structures. `WrongType` for what cannot be: text
+        (``U``), objects, times, structures whose fields overlap or are not in the order of their bytes.
         """
         given = unmasked(array)
         elem, dtype = to_elem(given.dtype)
@@ -364,7 +381,8 @@ class Store(Mapping[str, StoredArray]):
         self._store.remove(_name(name))
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an array, or all those whose names begin with ``old/``, another name. Who has one open goes on with it."""
+        """Gives an array, or all those whose names begin with ``old/``, another name. Who has one open goes
+        on with it."""
         self._store.rename(_name(old), _name(new))
 
     def __contains__(self, name: object) -> bool:
@@ -379,7 +397,10 @@ class Store(Mapping[str, StoredArray]):
     def _repr_html_(self) -> str:
         status = self.status()
         names = list(self)
-        rows = [(f"{a.name}", a.shape, a.dtype, _html.size(a.nbytes)) for a in map(self.__getitem__, names[:LISTED])]
+        rows = [
+            (f"{a.name}", a.shape, a.dtype, _html.size(a.nbytes))
+            for a in map(self.__getitem__, names[:LISTED])
+        ]
         more = f"<p>and {len(names) - LISTED} more</p>" if len(names) > LISTED else ""
         about = [("units", f"{status.data} + {status.parity} parity"), ("stripe", _html.size(status.stripe))]
         about += [(f"unit {unit} is lost", why) for unit, why in status.lost.items()]

@@ -18,8 +18,8 @@ from polyduct.errors import Closed, Misuse, WrongType
 class Writer(_Port):
     """One unit's writing port; `polyduct.open` makes it.
 
-    As a context manager it is closed at the end, or aborted by an exception, so that the readers do not take an
-    unfinished stream for a complete one.
+    As a context manager it is closed at the end, or aborted by an exception, so that the readers do not take
+    an unfinished stream for a complete one.
     """
 
     _port: _native.WritePort
@@ -43,9 +43,9 @@ class Writer(_Port):
     def next_step(self) -> int:
         """Number of the next step, from 0; while a step is being filled, its number.
 
-        A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped; across hosts, with the first step that
-        some reader has yet to get, since the steps are gone with the unit. It writes the same values again: other readers may
-        have them already.
+        A replacement (``on_loss="wait"``) starts where the unit that it replaces stopped; across hosts, with
+        the first step that some reader has yet to get, since the steps are gone with the unit. It writes the
+        same values again: other readers may have them already.
 
             out = polyduct.open(url, "w", on_loss="wait", ...)
             while out.next_step < last:
@@ -54,19 +54,21 @@ class Writer(_Port):
         return self._port.next_step
 
     def step(self, timeout: float | None = None) -> Step:
-        """The next step, to be filled in place; for room it waits ``timeout`` seconds at most (the port's by default):
+        """The next step, to be filled in place; for room it waits ``timeout`` seconds at most (the port's by
+        default):
 
             with out.step() as a:
                 a[...] = compute()
 
-        ``a`` is this unit's part in the memory that the readers copy from; its content is undefined at first. It becomes
-        visible at the end of the block, together with those of the other units. An exception in the block leaves the step
-        unpublished, and the next call gives it again.
+        ``a`` is this unit's part in the memory that the readers copy from; its content is undefined at first.
+        It becomes visible at the end of the block, together with those of the other units. An exception in
+        the block leaves the step unpublished, and the next call gives it again.
 
-        At the end of the block ``a`` becomes read-only: the memory belongs to the readers now, and later to a later step.
-        NumPy cannot do the same for views of ``a`` (``a[1:]``, ``a.T``, ``a.reshape(...)``), which stay writable: do not
-        use a view after the block. What is written through one, the readers get, in this step or a later one; what is
-        read through one may be of a later step. The memory itself stays there for as long as ``a`` or a view lives.
+        At the end of the block ``a`` becomes read-only: the memory belongs to the readers now, and later to a
+        later step. NumPy cannot do the same for views of ``a`` (``a[1:]``, ``a.T``, ``a.reshape(...)``),
+        which stay writable: do not use a view after the block. What is written through one, the readers get,
+        in this step or a later one; what is read through one may be of a later step. The memory itself stays
+        there for as long as ``a`` or a view lives.
 
         (In a file's port ``a`` is an array of this process, written at the end of the block.)
 
@@ -75,8 +77,8 @@ class Writer(_Port):
         return Step(self, timeout if timeout is None else seconds("timeout", timeout))
 
     def try_step(self) -> Step | None:
-        """As `step`, for who does not wait: None if there is no room now. A step that it gives is open from then on, and has
-        to be entered:
+        """As `step`, for who does not wait: None if there is no room now. A step that it gives is open from
+        then on, and has to be entered:
 
             if step := out.try_step():
                 with step as a:
@@ -88,8 +90,8 @@ class Writer(_Port):
     def write(self, array: ArrayLike, timeout: float | None = None) -> bool:
         """Writes this unit's part of the next step from any array: one copy more than `step`.
 
-        It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped the step. For
-        room it waits ``timeout`` seconds at most (the port's by default).
+        It must have `local_shape` and the port's dtype, in any memory order. False when a lossy queue dropped
+        the step. For room it waits ``timeout`` seconds at most (the port's by default).
         """
         if timeout is not None:
             seconds("timeout", timeout)
@@ -101,7 +103,8 @@ class Writer(_Port):
         return self._port.write(self._form.to_flat(self._form.given(array)), timeout)
 
     async def write_async(self, array: ArrayLike, timeout: float | None = None) -> bool:
-        """As `write`, for asyncio: other tasks run while it waits for room. Cancelled then, it has written nothing."""
+        """As `write`, for asyncio: other tasks run while it waits for room. Cancelled then, it has written
+        nothing."""
         if not self._in_place:
             # A file always has.
             return self.write(array, timeout)
@@ -111,7 +114,8 @@ class Writer(_Port):
         return bool(step.published)
 
     def _free_to_write(self) -> None:
-        """Refuses for a file's port what that of a pipe refuses by itself: one array holds whatever step is open."""
+        """Refuses for a file's port what that of a pipe refuses by itself: one array holds whatever step is
+        open."""
         if self._staged:
             raise Misuse("the port has a step open: leave its `with` block first")
 

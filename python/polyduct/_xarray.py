@@ -1,8 +1,9 @@
-"""A store as an xarray Dataset: ``xarray.open_dataset("/data/run7", engine="polyduct")``. xarray finds this by its entry point.
+"""A store as an xarray Dataset: ``xarray.open_dataset("/data/run7", engine="polyduct")``. xarray finds this
+by its entry point.
 
-Nothing is read before it is needed. A variable's dimensions are those of its attribute ``dims`` (a list of names), or
-``_ARRAY_DIMENSIONS`` as in Zarr; without one, ``NAME_0``, ``NAME_1``, … A variable of one dimension that has its own name is
-a coordinate, as everywhere in xarray.
+Nothing is read before it is needed. A variable's dimensions are those of its attribute ``dims`` (a list of
+names), or ``_ARRAY_DIMENSIONS`` as in Zarr; without one, ``NAME_0``, ``NAME_1``, … A variable of one
+dimension that has its own name is a coordinate, as everywhere in xarray.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ def _variable(array: StoredArray) -> xarray.Variable:
     given = next((attrs.pop(name) for name in NAMES if name in attrs), None)
     dims = given if given is not None else [f"{array.name}_{k}" for k in range(array.ndim)]
     if not isinstance(dims, list) or len(dims) != array.ndim or not all(isinstance(one, str) for one in dims):
-        raise Misuse(f"{array.name}: the attribute that names its dimensions is {dims!r}; expected {array.ndim} names")
+        raise Misuse(
+            f"{array.name}: the attribute that names its dimensions is {dims!r}; expected {array.ndim} names"
+        )
     chunks = {dim: sizes[0] for dim, sizes in zip(dims, array.chunks) if sizes}
-    return xarray.Variable(dims, indexing.LazilyIndexedArray(LazyArray(array)), attrs, {"preferred_chunks": chunks})
+    return xarray.Variable(
+        dims, indexing.LazilyIndexedArray(LazyArray(array)), attrs, {"preferred_chunks": chunks}
+    )

@@ -1,8 +1,10 @@
-"""The exceptions of polyduct. They mirror the error enums of the Rust crates; ``crates/python/src/error.rs`` maps them.
+"""The exceptions of polyduct. They mirror the error enums of the Rust crates; ``crates/python/src/error.rs``
+maps them.
 
-Every class is also what Python programs would catch for it: a lost peer is a ``ConnectionError``, a wrong shape a
-``ValueError``. After a `TimeoutError`, an `Interrupted` or a `WrongSize` a port can be used again; after any other error
-of a call on a port it should be closed. A domain can be used after any error; what is lost or has left stays so.
+Every class is also what Python programs would catch for it: a lost peer is a ``ConnectionError``, a wrong
+shape a ``ValueError``. After a `TimeoutError`, an `Interrupted` or a `WrongSize` a port can be used again;
+after any other error of a call on a port it should be closed. A domain can be used after any error; what is
+lost or has left stays so.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ class Error(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # What an OSError keeps beside its dictionary is lost by the way that exceptions have.
         kept = {name: getattr(self, name, None) for name in ("errno", "strerror", "filename", "filename2")}
-        return _again, (type(self), self.args, {**{k: v for k, v in kept.items() if v is not None}, **self.__dict__})
+        return _again, (
+            type(self),
+            self.args,
+            {**{k: v for k, v in kept.items() if v is not None}, **self.__dict__},
+        )
 
 
 def _again(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
@@ -131,7 +137,8 @@ class HandlerError(Misuse):
 
 
 class UnknownHandler(HandlerError, LookupError):
-    """No unit has a handler of this name, or the unit that it is for has none. It is known after `Domain.synchronise`."""
+    """No unit has a handler of this name, or the unit that it is for has none. It is known after
+    `Domain.synchronise`."""
 
     unit: int | None = None
     """The unit that has none, while others have."""
@@ -174,8 +181,8 @@ class Full(Error):
 
 
 class NameTaken(Error):
-    """Another program of this user is already the writer of the pipe or file, or this unit of the domain. Of a pipe on this
-    host ``pid`` is its process, 0 where that is not known."""
+    """Another program of this user is already the writer of the pipe or file, or this unit of the domain. Of
+    a pipe on this host ``pid`` is its process, 0 where that is not known."""
 
     unit: int | None = None
     pid: int | None = None
@@ -189,8 +196,8 @@ class Closed(Error, ValueError):
 
 
 class PeerLost(Error, ConnectionError):
-    """A unit's process ended without closing its port or leaving its domain, or it gave up by an exception, or its host was not
-    heard for as long as the setting ``silence`` says."""
+    """A unit's process ended without closing its port or leaving its domain, or it gave up by an exception,
+    or its host was not heard for as long as the setting ``silence`` says."""
 
     unit: int
     side: str | None = None
@@ -226,8 +233,8 @@ class UnevenSteps(Error, ConnectionError):
 
 
 class ReadersGone(Error, BrokenPipeError):
-    """All reader programs have closed; nobody will take further steps. A writer whose readers come and go is opened with
-    ``readers="any"``."""
+    """All reader programs have closed; nobody will take further steps. A writer whose readers come and go is
+    opened with ``readers="any"``."""
 
     step: int
 
@@ -236,7 +243,8 @@ class Refused(Error, ConnectionRefusedError):
     """The other units did not agree to this one joining."""
 
     reason: str
-    """``dataset``, ``disagree``, ``duplicate``, ``layout``, ``lost``, ``missing``, ``too_many_programs``, …"""
+    """``dataset``, ``disagree``, ``duplicate``, ``layout``, ``lost``, ``missing``, ``too_many_programs``,
+    …"""
     unit: int | None = None
     """The unit that was refused, or is the trouble."""
     side: str | None = None
@@ -245,7 +253,8 @@ class Refused(Error, ConnectionRefusedError):
 
 
 class Stranger(Error, PermissionError):
-    """The process at the other end belongs to another user or, on another host, has another key, trust, domain or version."""
+    """The process at the other end belongs to another user or, on another host, has another key, trust,
+    domain or version."""
 
 
 class BadPeer(Error, ConnectionError):
@@ -341,7 +350,8 @@ class FileError(Error, OSError):
     """
 
     reason: str | None = None
-    """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_tensor``, ``no_space``, ``system``, …"""
+    """``bad_header``, ``truncated``, ``shape_differs``, ``needs_dataset``, ``no_tensor``, ``no_space``,
+    ``system``, …"""
 
 
 class FileMissing(FileError, FileNotFoundError):
@@ -359,8 +369,8 @@ class StoreError(Error, OSError):
     """A store could not do something, or does not hold what it must. ``filename`` is its path."""
 
     reason: str | None = None
-    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``, ``outdated``, ``forked``,
-    ``damaged``, ``no_space``, ``limit``, ``system``, …"""
+    """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``,
+    ``outdated``, ``forked``, ``damaged``, ``no_space``, ``limit``, ``system``, …"""
 
 
 class BadName(BadOption, KeyError):

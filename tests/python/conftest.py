@@ -36,8 +36,8 @@ def pipe() -> str:
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Calls all at once, each in a thread, and gives what they return. The first exception is raised; of losses that
-    follow from another's only if there is nothing else."""
+    """Calls all at once, each in a thread, and gives what they return. The first exception is raised; of
+    losses that follow from another's only if there is nothing else."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 

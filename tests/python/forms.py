@@ -29,7 +29,16 @@ def write(url: object, steps: list[np.ndarray], layout: str, units: int, **optio
     def unit(k: int) -> None:
         shape, dtype = steps[0].shape, steps[0].dtype
         with polyduct.open(
-            str(url), "w", shape=shape, dtype=dtype, layout=layout, unit=k, units=units, program="w", timeout=30, **options
+            str(url),
+            "w",
+            shape=shape,
+            dtype=dtype,
+            layout=layout,
+            unit=k,
+            units=units,
+            program="w",
+            timeout=30,
+            **options,
         ) as out:
             # An array of nothing has no boxes.
             box = [*out.layout.boxes(k), [(0, n) for n in shape]][0]
@@ -40,7 +49,10 @@ def write(url: object, steps: list[np.ndarray], layout: str, units: int, **optio
 
 
 def read(url: object, layout: str, unit: int = 0, units: int = 1, **options: Any) -> list[np.ndarray]:
-    return [b.copy() for b in polyduct.open(str(url), layout=layout, unit=unit, units=units, program="r", **options)]
+    return [
+        b.copy()
+        for b in polyduct.open(str(url), layout=layout, unit=unit, units=units, program="r", **options)
+    ]
 
 
 def same(a: np.ndarray, b: np.ndarray) -> None:

@@ -35,7 +35,9 @@ def part(
     return full[np.ix_(*indices)]
 
 
-def text(dists: list[str], grid: list[int], halo: list[tuple[int, int]] | None = None, order: str = "") -> str:
+def text(
+    dists: list[str], grid: list[int], halo: list[tuple[int, int]] | None = None, order: str = ""
+) -> str:
     """The layout's text."""
     words = ",".join(dists) + ("@" + "x".join(map(str, grid)) if grid else "")
     if order:

@@ -29,7 +29,19 @@ DTYPES = [
     [("a", "i4"), ("b", ">f8", (2,))],
     np.dtype({"names": ["x"], "formats": ["u2"], "offsets": [4], "itemsize": 8}),
 ]
-SHAPES = [(), (0,), (1,), (7,), (0, 5), (5, 0), (3, 4), (2, 3, 4), (2, 1, 2, 1, 2), (1,) * 15, (2,) + (1,) * 20]
+SHAPES = [
+    (),
+    (0,),
+    (1,),
+    (7,),
+    (0, 5),
+    (5, 0),
+    (3, 4),
+    (2, 3, 4),
+    (2, 1, 2, 1, 2),
+    (1,) * 15,
+    (2,) + (1,) * 20,
+]
 
 
 def some(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -44,7 +56,9 @@ def some(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    return isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return (
+        isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    )
 
 
 def test_every_dtype_and_shape() -> None:
@@ -68,7 +82,17 @@ def test_views_in_any_order() -> None:
     fortran = np.asfortranarray(a)
     read_only = a.copy()
     read_only.flags.writeable = False
-    views = [a[:, ::2], a[::-1], a.T, fortran, fortran[1:], a[1, :, 3], a[..., None], np.broadcast_to(a[0], (6, 4, 5)), read_only]
+    views = [
+        a[:, ::2],
+        a[::-1],
+        a.T,
+        fortran,
+        fortran[1:],
+        a[1, :, 3],
+        a[..., None],
+        np.broadcast_to(a[0], (6, 4, 5)),
+        read_only,
+    ]
 
     def run(d: Domain) -> None:
         for view in views:
@@ -147,7 +171,10 @@ def test_out_is_filled() -> None:
     out = np.zeros((50, 80))[:, ::2]
     d.send(0, a)
     assert d.recv(out=out) is out and np.array_equal(out, a)
-    for wrong, error in [(np.zeros((40, 50)), polyduct.WrongSize), (np.zeros((50, 40), "f4"), polyduct.WrongType)]:
+    for wrong, error in [
+        (np.zeros((40, 50)), polyduct.WrongSize),
+        (np.zeros((50, 40), "f4"), polyduct.WrongType),
+    ]:
         d.send(0, a)
         with pytest.raises(error) as e:
             d.recv(out=wrong)
@@ -216,8 +243,19 @@ def test_no_bytes_make_trouble() -> None:
         except polyduct.BadPeer as e:
             assert e.unit == 9
         else:
-            assert isinstance(got, (bytes, np.ndarray)) and (isinstance(got, bytes) or not got.dtype.hasobject)
-    texts = [b'["O", [1]]', b"[[", b"[" * 9999, b'["f8", [-1]]', b'["f8", [1e3]]', b"{}", b'["f8", [true]]', b'[[["a"]], [1]]']
+            assert isinstance(got, (bytes, np.ndarray)) and (
+                isinstance(got, bytes) or not got.dtype.hasobject
+            )
+    texts = [
+        b'["O", [1]]',
+        b"[[",
+        b"[" * 9999,
+        b'["f8", [-1]]',
+        b'["f8", [1e3]]',
+        b"{}",
+        b'["f8", [true]]',
+        b'[[["a"]], [1]]',
+    ]
     for text in [*texts, f'["f8", [{2**70}]]'.encode(), b'[[["a", "O"]], [1]]', b'["f8", "1"]', b"\xff"]:
         flat = np.frombuffer(text + len(text).to_bytes(4, "little"), "u1")
         with pytest.raises(polyduct.BadPeer, match="unit 3"):
@@ -303,7 +341,13 @@ def test_regions() -> None:
     units(3, run)
     for d, region, theirs, array in kept:
         assert array[-1].tolist() == [9, 8, 7, 6] == theirs[-1].tolist()
-        for use in (lambda: region.at(d.unit), lambda: region.at((d.unit + 1) % 3), d.barrier, d.recv, d.status):
+        for use in (
+            lambda: region.at(d.unit),
+            lambda: region.at((d.unit + 1) % 3),
+            d.barrier,
+            d.recv,
+            d.status,
+        ):
             with pytest.raises(polyduct.Closed):
                 use()
 
@@ -468,12 +512,15 @@ def test_who_is_forgotten_leaves() -> None:
 
 
 def test_who_leaves_waits_until_all_is_taken_or_says_so() -> None:
-    """A handler's answers wait for room that the other does not make; the domain's timeout ends that on both sides."""
+    """A handler's answers wait for room that the other does not make; the domain's timeout ends that on both
+    sides."""
     name, left = fresh(), threading.Event()
 
     def run(unit: int) -> None:
         d = polyduct.domain(name, unit=unit, units=2, timeout=30 if unit == 0 else 0.3)
-        d.handler("many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None)
+        d.handler(
+            "many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None
+        )
         d.synchronise()
         if unit == 1:
             d.post(1, "many")
@@ -513,7 +560,9 @@ def test_ctrl_c_ends_a_leave_that_waits() -> None:
     thread = threading.Thread(target=other)
     thread.start()
     with pytest.raises(KeyboardInterrupt), polyduct.domain(name, unit=1, units=2, timeout=30) as d:
-        d.handler("many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None)
+        d.handler(
+            "many", lambda from_, args, payload: [d.send(0, bytes(1 << 20)) for _ in range(50)] and None
+        )
         d.synchronise()
         d.post(1, "many")
         leaving.set()
@@ -542,13 +591,16 @@ def test_a_handler_cannot_leave() -> None:
 
 
 def test_common_messages_need_nothing_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an array of a common dtype costs is one native call on each side, and it is what the others get by `_encode`."""
+    """What an array of a common dtype costs is one native call on each side, and it is what the others get by
+    `_encode`."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("this took the long way")
 
     common = [np.dtype(code) for code in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 q Q".split()]
-    arrays = [some(shape, dtype) for dtype in common for shape in [(), (0,), (3,), (3, 4), (2, 3, 4), (1,) * 15]]
+    arrays = [
+        some(shape, dtype) for dtype in common for shape in [(), (0,), (3,), (3, 4), (2, 3, 4), (1,) * 15]
+    ]
     arrays += [np.asfortranarray(some((3, 4, 5), "f4")), np.arange(100_000.0), b"", b"abc", b"x" * 100_000]
     expected = [a if isinstance(a, bytes) else decode(*encode(a), 0) for a in arrays]
 

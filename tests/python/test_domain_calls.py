@@ -1,4 +1,5 @@
-"""Handlers and calls between units in threads of one process: who answers, in which thread, and what ends them."""
+"""Handlers and calls between units in threads of one process: who answers, in which thread, and what ends
+them."""
 
 from __future__ import annotations
 
@@ -75,7 +76,13 @@ def test_a_handler_sends_but_does_not_wait() -> None:
         refused: list[type] = []
 
         def ask(from_: int, args: Any, payload: bytes) -> None:
-            for wait in (d.barrier, partial(d.recv, tag=9), d.synchronise, d.status, lambda: d.call(from_, "one").result()):
+            for wait in (
+                d.barrier,
+                partial(d.recv, tag=9),
+                d.synchronise,
+                d.status,
+                lambda: d.call(from_, "one").result(),
+            ):
                 try:
                     wait()
                 except polyduct.InHandler as e:

@@ -77,11 +77,15 @@ WAITS = """
 """
 
 
-@pytest.mark.parametrize("what", ["d.recv()", "d.recv(0)", "d.barrier()", "d.serve(lambda: False)", "d.synchronise()"])
+@pytest.mark.parametrize(
+    "what", ["d.recv()", "d.recv(0)", "d.barrier()", "d.serve(lambda: False)", "d.synchronise()"]
+)
 def test_a_killed_unit_is_named_in_all_others(start: Start, what: str) -> None:
     name = fresh()
     code = JOIN + WAITS.format(what=what).replace("\n    ", "\n")
-    all_units = [start(code if unit != 2 else JOIN + "say('joined')\nwait()", name, unit, 4) for unit in range(4)]
+    all_units = [
+        start(code if unit != 2 else JOIN + "say('joined')\nwait()", name, unit, 4) for unit in range(4)
+    ]
     assert [one.hear() for one in all_units] == ["joined"] * 4
     all_units[2].signal(signal.SIGKILL)
     for unit in (0, 1, 3):
@@ -171,7 +175,12 @@ def test_ctrl_c_in_a_handler(start: Start) -> None:
     join = JOIN + "def busy(*_):\n    say('busy')\n    while True: pass\nd.handler('busy', busy)\n"
     start(join + "d.synchronise()\nd.post(0, 'busy')\nwait()", name, 1, 2)
     # It may come before the end of the synchronise.
-    one = start(join + "try:\n    d.synchronise()\n    d.recv()\nexcept KeyboardInterrupt: say('interrupted')", name, 0, 2)
+    one = start(
+        join + "try:\n    d.synchronise()\n    d.recv()\nexcept KeyboardInterrupt: say('interrupted')",
+        name,
+        0,
+        2,
+    )
     assert one.hear() == "busy"
     one.signal(signal.SIGINT)
     assert one.hear() == "interrupted"
@@ -214,7 +223,9 @@ def test_a_fork_does_not_speak_for_its_parent(start: Start) -> None:
         assert parent.hear() == "b'here' b'still there'"
 
 
-@pytest.mark.parametrize("child", ["sys.exit(0)", "sys.exit(3)", "with d, out: sys.exit(3)", "with serving: sys.exit(3)"])
+@pytest.mark.parametrize(
+    "child", ["sys.exit(0)", "sys.exit(3)", "with d, out: sys.exit(3)", "with serving: sys.exit(3)"]
+)
 def test_a_fork_that_exits_ends_nothing_of_its_parent(start: Start, child: str) -> None:
     """Also where its end leaves a block of its parent's domain or port, which is the parent's to leave."""
     name = fresh()
@@ -236,7 +247,10 @@ def test_a_fork_that_exits_ends_nothing_of_its_parent(start: Start, child: str) 
     """
     pipe = f"pipe:{fresh()}"
     parent = start(code, name, pipe)
-    with polyduct.domain(name, unit=1, units=2, timeout=30) as d, polyduct.open(pipe, layout="*", timeout=30) as port:
+    with (
+        polyduct.domain(name, unit=1, units=2, timeout=30) as d,
+        polyduct.open(pipe, layout="*", timeout=30) as port,
+    ):
         d.function("f", lambda x: x)
         d.synchronise()
         assert parent.hear() == ("0" if child == "sys.exit(0)" else "3")
@@ -323,7 +337,8 @@ def test_a_handler_that_a_signal_handler_runs_does_not_use_the_port_it_interrupt
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A URL at a port that was free just now; the job's key in the environment, and that all units use the network."""
+    """A URL at a port that was free just now; the job's key in the environment, and that all units use the
+    network."""
     monkeypatch.setenv("POLYDUCT_JOB_KEY", "5a" * 32)
     monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", "0")
     with socket.socket() as free:
@@ -417,7 +432,9 @@ def test_units_of_one_host_share_memory_in_a_domain_across_hosts(
 @both
 def test_a_killed_unit_is_named_across_hosts(start: Start, network: str) -> None:
     code = JOIN + "say('joined')\ntry: d.barrier()\nexcept polyduct.PeerLost as e: say('lost', e.unit, e.pid)"
-    all_units = [start(code if unit != 2 else JOIN + "say('joined')\nwait()", network, unit, 3) for unit in range(3)]
+    all_units = [
+        start(code if unit != 2 else JOIN + "say('joined')\nwait()", network, unit, 3) for unit in range(3)
+    ]
     assert [one.hear() for one in all_units] == ["joined"] * 3
     all_units[2].signal(signal.SIGKILL)
     assert [all_units[unit].hear() for unit in (0, 1)] == ["lost 2 None"] * 2
@@ -431,7 +448,8 @@ def test_the_halo_example_runs_across_hosts(network: str) -> None:
         command = [sys.executable, str(ROOT / "examples/halo.py"), "40"]
         places = [{"POLYDUCT_UNIT": str(unit), "POLYDUCT_UNITS": str(count)} for unit in range(count)]
         all_units = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env, **place}) for place in places
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env, **place})
+            for place in places
         ]
         try:
             said = [one.communicate(timeout=60)[0] for one in all_units]
@@ -447,7 +465,9 @@ def test_the_halo_example_runs_across_hosts(network: str) -> None:
     assert units(3, {"POLYDUCT_DOMAIN": network}) == alone
 
 
-def test_a_unit_with_another_key_is_told_at_once(start: Start, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_with_another_key_is_told_at_once(
+    start: Start, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start(JOIN, network, 0, 2)
     monkeypatch.setenv("POLYDUCT_JOB_KEY", os.urandom(32).hex())
     with pytest.raises(polyduct.Stranger, match="turned this unit away"):
@@ -460,7 +480,11 @@ def test_joining_across_hosts_is_refused_by_name(network: str, monkeypatch: pyte
     with pytest.raises(polyduct.Refused) as missing:
         polyduct.domain(network, unit=0, units=2, open_timeout=0.05)
     assert missing.value.reason == "missing" and "unit 1" in str(missing.value)
-    for url, why in [("tcp://node7", "character 11"), ("ftp://node7:1", "tcp://HOST:PORT"), ("tcp://host.invalid:1", "no host")]:
+    for url, why in [
+        ("tcp://node7", "character 11"),
+        ("ftp://node7:1", "tcp://HOST:PORT"),
+        ("tcp://host.invalid:1", "no host"),
+    ]:
         with pytest.raises(polyduct.BadUrl, match=why) as bad:
             polyduct.domain(url, unit=0, units=1, open_timeout=0.2)
         assert bad.value.url == url

@@ -14,7 +14,25 @@ import polyduct
 from polyduct import _dtypes
 
 POINT = np.dtype([("x", "<f4"), ("id", "<i2"), ("tag", "S2")])
-MOVED = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "S5", "V7", POINT]
+MOVED = [
+    "?",
+    "i1",
+    "i2",
+    "i4",
+    "i8",
+    "u1",
+    "u2",
+    "u4",
+    "u8",
+    "f2",
+    "f4",
+    "f8",
+    "c8",
+    "c16",
+    "S5",
+    "V7",
+    POINT,
+]
 
 
 @pytest.mark.parametrize("code", [*MOVED, ml_dtypes.bfloat16], ids=str)
@@ -57,7 +75,9 @@ def test_bf16_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
         _dtypes._bfloat16.cache_clear()
 
 
-@pytest.mark.parametrize("code", [object, "U3", "M8[s]", "m8[s]", "g", "V0", "nonsense", ">f4", [("x", object)]], ids=str)
+@pytest.mark.parametrize(
+    "code", [object, "U3", "M8[s]", "m8[s]", "g", "V0", "nonsense", ">f4", [("x", object)]], ids=str
+)
 def test_what_is_refused(pipe: str, code: object) -> None:
     with pytest.raises(polyduct.WrongType) as e:
         polyduct.open(pipe, "w", shape=6, dtype=code, layout="*")  # type: ignore[call-overload]
@@ -112,14 +132,18 @@ def test_a_list_of_fractions_is_not_cut_to_integers(pipe: str) -> None:
         ("u8", [2**64 - 1, 0], [[1, -1], [2**64, 1]]),
     ],
 )
-def test_a_list_of_integers_fits_or_is_refused(pipe: str, dtype: str, fits: list[int], does_not: list[list[Any]]) -> None:
+def test_a_list_of_integers_fits_or_is_refused(
+    pipe: str, dtype: str, fits: list[int], does_not: list[list[Any]]
+) -> None:
     def writer() -> None:
         with polyduct.open(pipe, "w", shape=2, dtype=dtype, layout="*") as out:
             for values in does_not:
                 with pytest.raises(polyduct.WrongType):
                     out.write(values)
             if dtype == "i1":
-                with pytest.raises(polyduct.WrongType, match="300 does not fit into int8; expected -128 to 127"):
+                with pytest.raises(
+                    polyduct.WrongType, match="300 does not fit into int8; expected -128 to 127"
+                ):
                     out.write([1, 300])
             out.write(fits)
 

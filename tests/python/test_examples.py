@@ -19,7 +19,12 @@ def run(*command: object) -> str:
     """What a command prints; its failure fails the test."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=100
+        [str(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -31,7 +36,9 @@ def pipeline(text: str, *options: str) -> str:
 
 def test_rows_to_columns() -> None:
     # With prefixes lines arrive whole.
-    lines = pipeline("-n 4 python examples/rows.py | -n 3 python examples/columns.py", "--prefix").splitlines()
+    lines = pipeline(
+        "-n 4 python examples/rows.py | -n 3 python examples/columns.py", "--prefix"
+    ).splitlines()
     i, j = np.mgrid[:1200, :900]
     full = np.hypot(i - 600, j - 450)
     seen = []
@@ -39,7 +46,9 @@ def test_rows_to_columns() -> None:
         found = re.search(r"columns (\d): step (\d), 1200 x 300, mean ([\d.]+)$", line)
         assert found, line
         unit, step = int(found[1]), int(found[2])
-        assert float(found[3]) == pytest.approx(full[:, unit * 300 : unit * 300 + 300].mean() + step, rel=1e-5)
+        assert float(found[3]) == pytest.approx(
+            full[:, unit * 300 : unit * 300 + 300].mean() + step, rel=1e-5
+        )
         seen.append((unit, step))
     assert sorted(seen) == [(unit, step) for unit in range(3) for step in range(5)]
 
@@ -57,7 +66,9 @@ def test_blur_of_a_file(tmp_path: Path, units: int) -> None:
 def test_blur_twice_in_a_pipe(tmp_path: Path) -> None:
     full = np.random.default_rng(4).random((20, 20)).astype("f4")
     np.save(tmp_path / "in.npy", full)
-    pipeline(f"< {tmp_path}/in.npy -n 2 python examples/blur.py | -n 3 python examples/blur.py > {tmp_path}/out.npy")
+    pipeline(
+        f"< {tmp_path}/in.npy -n 2 python examples/blur.py | -n 3 python examples/blur.py > {tmp_path}/out.npy"
+    )
     kernel = np.array([[0, 1, 0], [1, 4, 1], [0, 1, 0]]) / 8
     twice = ndimage.convolve(ndimage.convolve(full, kernel, mode="nearest"), kernel, mode="nearest")
     np.testing.assert_allclose(np.load(tmp_path / "out.npy").reshape(full.shape), twice, rtol=1e-5)
@@ -106,7 +117,9 @@ def test_regroup() -> None:
 
 def test_every_example_is_run() -> None:
     tests = Path(__file__).read_text()
-    assert [path.name for path in (ROOT / "examples").glob("*.py") if f"examples/{path.name}" not in tests] == []
+    assert [
+        path.name for path in (ROOT / "examples").glob("*.py") if f"examples/{path.name}" not in tests
+    ] == []
 
 
 def test_the_demo(tmp_path: Path) -> None:

@@ -21,7 +21,15 @@ def write(url: object, steps: list[np.ndarray], units: int = 2, layout: str = "b
 
     def unit(k: int) -> None:
         with polyduct.open(
-            str(url), "w", shape=(6, 10), dtype="f4", layout=layout, unit=k, units=units, program="w", timeout=30
+            str(url),
+            "w",
+            shape=(6, 10),
+            dtype="f4",
+            layout=layout,
+            unit=k,
+            units=units,
+            program="w",
+            timeout=30,
         ) as out:
             [box] = out.layout.boxes(k)
             for n, full in enumerate(steps):
@@ -177,7 +185,9 @@ def test_options_that_a_pipe_refuses_are_refused(tmp_path: Path, end: str) -> No
 
 def test_units_that_do_not_come(tmp_path: Path) -> None:
     with pytest.raises((polyduct.Refused, polyduct.TimeoutError)):
-        polyduct.open(str(tmp_path / "x.npy"), "w", shape=4, dtype="i4", layout="block", unit=0, units=2, timeout=0.05)
+        polyduct.open(
+            str(tmp_path / "x.npy"), "w", shape=4, dtype="i4", layout="block", unit=0, units=2, timeout=0.05
+        )
     assert list(tmp_path.iterdir()) == []
 
 

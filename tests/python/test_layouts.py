@@ -12,7 +12,13 @@ import pytest
 import polyduct
 from polyduct import Layout
 
-DISTS = [["block", "*"], ["*", "block"], ["cyclic", "balanced"], ["cyclic(2)", "block"], ["balanced", "cyclic(3)"]]
+DISTS = [
+    ["block", "*"],
+    ["*", "block"],
+    ["cyclic", "balanced"],
+    ["cyclic(2)", "block"],
+    ["balanced", "cyclic(3)"],
+]
 GRIDS = {1: [3], 2: [2, 3]}
 
 
@@ -40,7 +46,9 @@ def test_locate_agrees_with_the_oracle(dists: list[str], order: str) -> None:
             index = tuple(int(i) for i in np.unravel_index(number, shape))
             assert layout.locate(index) == [(unit, offset)]
             seen.append((unit, offset))
-        inside = sorted(int(n) for box in layout.boxes(unit) for n in numbers[tuple(slice(*r) for r in box)].ravel())
+        inside = sorted(
+            int(n) for box in layout.boxes(unit) for n in numbers[tuple(slice(*r) for r in box)].ravel()
+        )
         assert inside == sorted(mine.ravel().tolist())
     assert len(set(seen)) == 77
 

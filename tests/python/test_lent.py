@@ -61,7 +61,11 @@ def test_lent_arrays_are_found_by_name_refused_and_taken_back() -> None:
     def run(d: Domain) -> None:
         other = 1 - d.unit
         mine = np.arange(6.0 + d.unit)
-        lent, number, empty = d.lend("field", mine), d.lend(5, np.zeros((), "f4")), d.lend("none", np.empty((0, 3)))
+        lent, number, empty = (
+            d.lend("field", mine),
+            d.lend(5, np.zeros((), "f4")),
+            d.lend("none", np.empty((0, 3))),
+        )
         buffer = bytearray(b"abc")
         raw = d.lend("raw", buffer)
         shared = d.region("field", (2,))

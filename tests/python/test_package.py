@@ -91,7 +91,16 @@ polyduct.open("store:s/x", layout="*", append=True)
 
 def mypy(text: str, path: Path) -> tuple[int, str]:
     path.write_text(text)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(path.parent / "cache"), str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--cache-dir",
+        str(path.parent / "cache"),
+        str(path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=path.parent, timeout=110)
     return done.returncode, done.stdout
 
@@ -107,7 +116,17 @@ def test_types_find_mistakes(tmp_path: Path) -> None:
 
 
 def test_the_package_itself_is_typed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), "-p", "polyduct"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--cache-dir",
+        str(tmp_path),
+        "-p",
+        "polyduct",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=110)
     assert done.returncode == 0, done.stdout
     assert (Path(polyduct.__file__).parent / "py.typed").exists()
@@ -147,7 +166,9 @@ def test_one_process_fails_and_the_run_names_it(tmp_path: Path) -> None:
     out = tmp_path / "out.npy"
     np.save(out, np.zeros(1))
     text = f"-n 2 {sys.executable} {writer} | -n 1 {sys.executable} {reader}"
-    done = subprocess.run([COMMAND, "run", text, "--timeout", "60s"], capture_output=True, text=True, timeout=90)
+    done = subprocess.run(
+        [COMMAND, "run", text, "--timeout", "60s"], capture_output=True, text=True, timeout=90
+    )
     assert done.returncode != 0 and "polyduct:" in done.stderr
 
 
@@ -163,7 +184,13 @@ def test_plain_programs_at_both_ends(tmp_path: Path, writers: int) -> None:
         "out.close()\n"
     )
     text = "abcdefghijklmnopqrstuvwxyzabcdefghij"
-    command = [COMMAND, "run", f"printf {text} | -n {writers} {sys.executable} {middle} | cat", "--timeout", "60s"]
+    command = [
+        COMMAND,
+        "run",
+        f"printf {text} | -n {writers} {sys.executable} {middle} | cat",
+        "--timeout",
+        "60s",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (0, text.upper()), done.stderr
 
@@ -171,14 +198,22 @@ def test_plain_programs_at_both_ends(tmp_path: Path, writers: int) -> None:
 def test_the_help_of_the_whole_fits_on_a_few_screens() -> None:
     text = pydoc.render_doc(polyduct, renderer=pydoc.plaintext)
     assert len(text.splitlines()) < 120
-    public = {n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)}
-    above = {n for n in public if not (isinstance(getattr(polyduct, n), type) and issubclass(getattr(polyduct, n), polyduct.Error))}
+    public = {
+        n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)
+    }
+    above = {
+        n
+        for n in public
+        if not (isinstance(getattr(polyduct, n), type) and issubclass(getattr(polyduct, n), polyduct.Error))
+    }
     assert not [name for name in above if not re.search(rf"\b{name}\b", text)]
 
 
 def test_everything_public_can_be_imported_at_once() -> None:
     found: dict[str, object] = {}
     exec("from polyduct import *", found)
-    public = {n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)}
+    public = {
+        n for n, one in vars(polyduct).items() if not n.startswith("_") and not isinstance(one, ModuleType)
+    }
     assert set(found) - {"__builtins__"} == set(polyduct.__all__) == public | {"__version__"}  # type: ignore[attr-defined]
     assert not hasattr(polyduct, "nonsense")

@@ -15,7 +15,12 @@ import polyduct
 
 SHAPE = (13, 10)
 FULL = np.arange(130, dtype="<i4").reshape(SHAPE)
-SIDES = [(["block", "*"], [2]), (["*", "block"], [3]), (["block", "block"], [2, 2]), (["cyclic", "cyclic(3)"], [2, 2])]
+SIDES = [
+    (["block", "*"], [2]),
+    (["*", "block"], [3]),
+    (["block", "block"], [2, 2]),
+    (["cyclic", "cyclic(3)"], [2, 2]),
+]
 
 
 def write(url: str, unit: int, units: int, parts: list[np.ndarray], layout: str, **more: object) -> None:
@@ -163,7 +168,9 @@ def test_a_lossy_queue_never_blocks_and_never_tears(pipe: str, policy: str) -> N
 
 def test_scalars_and_empty_parts(pipe: str) -> None:
     def writer() -> None:
-        with polyduct.open(pipe, "w", shape=(2, 3), dtype="f4", layout="block,*", unit=0, units=1, program="w") as out:
+        with polyduct.open(
+            pipe, "w", shape=(2, 3), dtype="f4", layout="block,*", unit=0, units=1, program="w"
+        ) as out:
             out.write([[1, 2, 3], [4, 5, 6]])
 
     _, *parts = together(writer, *(lambda unit=unit: read(pipe, unit, 4, "block,*") for unit in range(4)))
@@ -181,7 +188,9 @@ def test_digits_boxes_and_stripes(pipe: str) -> None:
         return b
 
     def writer(unit: int, layout: str, part: np.ndarray) -> None:
-        with polyduct.open(pipe, "w", shape=16, dtype="u2", layout=layout, unit=unit, units=2, program="w") as out:
+        with polyduct.open(
+            pipe, "w", shape=16, dtype="u2", layout=layout, unit=unit, units=2, program="w"
+        ) as out:
             out.write(part)
 
     digits = "digits(2x8;unit=0)"
@@ -210,8 +219,8 @@ LARGE = os.environ.get("POLYDUCT_LARGE") == "1"
 
 
 def test_the_far_end_of_a_large_part(pipe: str) -> None:
-    """``POLYDUCT_LARGE=1``: a slot of more than 4 GiB, its end beyond what 32 bits count; takes as much memory, and half a
-    minute."""
+    """``POLYDUCT_LARGE=1``: a slot of more than 4 GiB, its end beyond what 32 bits count; takes as much
+    memory, and half a minute."""
     size = (5 << 30 if LARGE else 5 << 20) + 3
     at = size // 10 * 9 + 1
     values = (np.arange(4096) % 251).astype("u1")
@@ -236,7 +245,11 @@ def memory_files() -> tuple[int, int]:
         if "memfd:polyduct-slots" in line:
             low, high = (int(at, 16) for at in line.split()[0].split("-"))
             mapped += high - low
-    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+    links = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
     return len([link for link in links if "polyduct" in link]), mapped >> 20
 
 

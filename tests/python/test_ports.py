@@ -274,7 +274,9 @@ def test_who_may_join(pipe: str) -> None:
 
 def test_who_is_missing(pipe: str) -> None:
     with pytest.raises(polyduct.Refused) as e:
-        polyduct.open(pipe, "w", shape=4, dtype="f4", layout="block", unit=0, units=2, program="w", timeout=0.05)
+        polyduct.open(
+            pipe, "w", shape=4, dtype="f4", layout="block", unit=0, units=2, program="w", timeout=0.05
+        )
     assert e.value.reason == "missing" and "reader" in str(e.value)
     assert isinstance(e.value, polyduct.TimeoutError) and e.value.waited >= 0.05
 
@@ -314,7 +316,9 @@ def test_who_is_missing(pipe: str) -> None:
     ],
     ids=str,
 )
-def test_misuse_is_found_before_anything_is_done(pipe: str, options: dict[str, Any], error: type[Exception]) -> None:
+def test_misuse_is_found_before_anything_is_done(
+    pipe: str, options: dict[str, Any], error: type[Exception]
+) -> None:
     given = {"url": pipe, "mode": "r", "layout": "*", **options}
     with pytest.raises(error) as e:
         polyduct.open(**given)
@@ -391,7 +395,9 @@ def test_a_timeout_names_the_unit_that_waited(pipe: str) -> None:
 
 def test_a_launcher_says_which_unit(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_RANK", "1")
-    with pytest.raises(polyduct.BadEnvironment, match="PMI_SIZE: expected a number, found nothing, although PMI_RANK is set"):
+    with pytest.raises(
+        polyduct.BadEnvironment, match="PMI_SIZE: expected a number, found nothing, although PMI_RANK is set"
+    ):
         polyduct.open(pipe, layout="*")
     monkeypatch.setenv("PMI_RANK", "x")
     monkeypatch.setenv("PMI_SIZE", "2")
@@ -501,7 +507,9 @@ def exceptions(tmp_path: Path) -> list[polyduct.Error]:
         lambda: store[""],
         lambda: polyduct.Layout("block;", shape=4, units=2),
         lambda: polyduct.redistribute([np.zeros(3), np.zeros(2)], layout, layout),
-        lambda: polyduct.open("pipe:x", "w", shape=4, dtype="f4", layout="block", unit=0, units=2, timeout=0.01),
+        lambda: polyduct.open(
+            "pipe:x", "w", shape=4, dtype="f4", layout="block", unit=0, units=2, timeout=0.01
+        ),
     ):
         with pytest.raises(polyduct.Error) as e:
             call()
@@ -515,7 +523,9 @@ def test_exceptions_keep_all_they_say_through_pickling(tmp_path: Path) -> None:
         for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
             assert type(again) is type(error) and again.args == error.args and str(again) == str(error)
             assert again.__dict__ == error.__dict__
-            assert [getattr(again, name, None) for name in kept] == [getattr(error, name, None) for name in kept]
+            assert [getattr(again, name, None) for name in kept] == [
+                getattr(error, name, None) for name in kept
+            ]
 
 
 def test_errors_of_files_say_which_and_what_the_system_said(tmp_path: Path) -> None:
@@ -542,6 +552,9 @@ def test_names_belong_to_a_job_that_may_be_said(pipe: str) -> None:
         port = polyduct.open(pipe, unit=0, units=1, job=job, timeout=30)
         return int([a.copy() for a in port][0][0])
 
-    assert together(*[partial(write, job) for job in "ab"], *[partial(read, job) for job in "ba"])[2:] == [98, 97]
+    assert together(*[partial(write, job) for job in "ab"], *[partial(read, job) for job in "ba"])[2:] == [
+        98,
+        97,
+    ]
     with pytest.raises(polyduct.BadOption, match="job"):
         polyduct.open(pipe, job=1)  # type: ignore[call-overload]

@@ -139,7 +139,8 @@ def test_ports_close_without_their_descriptors(pipe: str, start: Start) -> None:
 
 
 def test_ctrl_c_goes_before_an_error(pipe: str, start: Start) -> None:
-    """Else it would be raised in the midst of whatever is done about the error: printing it, at the end of a program."""
+    """Else it would be raised in the midst of whatever is done about the error: printing it, at the end of a
+    program."""
     code = """
         import threading
         port = polyduct.open(sys.argv[1], "w", shape=1, dtype="i4", layout="*", depth=1)
@@ -325,10 +326,29 @@ END = """
         ("out.step().__enter__(); globals()['keep'] = out", "main()", True),
         ("import os; os._exit(0)", "main()", None),
     ],
-    ids=["kept", "dropped", "exit", "exit-none", "exit-none-raised", "exit-3", "exit-3-kept",
-         "exit-text", "exit-3-raised-kept", "exit-3-raised", "exit-3-open-step", "exit-3-of-a-thread", "raised", "raised-kept", "interrupt", "open-step", "no-goodbye"],
+    ids=[
+        "kept",
+        "dropped",
+        "exit",
+        "exit-none",
+        "exit-none-raised",
+        "exit-3",
+        "exit-3-kept",
+        "exit-text",
+        "exit-3-raised-kept",
+        "exit-3-raised",
+        "exit-3-open-step",
+        "exit-3-of-a-thread",
+        "raised",
+        "raised-kept",
+        "interrupt",
+        "open-step",
+        "no-goodbye",
+    ],
 )
-def test_the_end_of_the_interpreter(pipe: str, start: Start, end: str, call: str, complete: bool | None) -> None:
+def test_the_end_of_the_interpreter(
+    pipe: str, start: Start, end: str, call: str, complete: bool | None
+) -> None:
     one = start(END.format(end=end, call=call), pipe)
     port = reader(pipe)
     assert next(port).tolist() == [[1, 2, 3]]
@@ -374,7 +394,9 @@ if __name__ == "__main__":
     assert one.wait(timeout=60) == status
 
 
-@pytest.mark.parametrize(("end", "status"), [("", 0), ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('no good')", 1)])
+@pytest.mark.parametrize(
+    ("end", "status"), [("", 0), ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('no good')", 1)]
+)
 def test_a_file_appears_only_after_a_good_end(tmp_path: Path, start: Start, end: str, status: int) -> None:
     """Both units are of one process: neither can close before the other does."""
     path = tmp_path / "a.npy"
@@ -467,7 +489,8 @@ def test_readers_that_have_gone_are_no_failure_of_the_end(pipe: str, start: Star
 
 
 def test_a_fork_does_not_take_a_failure_from_its_parent(tmp_path: Path, start: Start) -> None:
-    """The port of the parent cannot be closed well; the child that has a copy of it ends well all the same."""
+    """The port of the parent cannot be closed well; the child that has a copy of it ends well all the
+    same."""
     code = """
         import os
         out = polyduct.open(sys.argv[1], "w", shape=3, dtype="i4", layout="*")
@@ -498,7 +521,9 @@ ENDS = {
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("keep", [False, True], ids=["local", "kept"])
-def test_a_child_of_multiprocessing(pipe: str, start: Start, method: str, end: str, keep: bool, tmp_path: Path) -> None:
+def test_a_child_of_multiprocessing(
+    pipe: str, start: Start, method: str, end: str, keep: bool, tmp_path: Path
+) -> None:
     status = ENDS[end]
     program = tmp_path / "program.py"
     program.write_text(f"""
@@ -595,7 +620,11 @@ LIMITS = """
 def test_limits_of_the_process_are_errors_and_the_next_pipe_opens(pipe: str, start: Start) -> None:
     writer = start(LIMITS, pipe)
     name = pipe.removeprefix("pipe:")
-    for words in (("NoMemory", "RLIMIT_FSIZE", "1048576 available"), ("NoMemory", "33554432 bytes"), ("file descriptors",)):
+    for words in (
+        ("NoMemory", "RLIMIT_FSIZE", "1048576 available"),
+        ("NoMemory", "33554432 bytes"),
+        ("file descriptors",),
+    ):
         said = writer.hear()
         assert " True " in said and name in said and all(word in said for word in words), said
     with polyduct.open(pipe, layout="*", timeout=30) as port:
@@ -630,7 +659,10 @@ def test_a_timeout_names_who_has_not_been_replaced(anywhere: str, start: Start) 
     assert next(port).tolist() == [0, 1]
     lost.signal(signal.SIGKILL)
     lost.process.wait()
-    with pytest.raises(TimeoutError, match=rf"step 1; writer unit 1 \(pid {lost.process.pid}\) is lost, and nothing has taken"):
+    with pytest.raises(
+        TimeoutError,
+        match=rf"step 1; writer unit 1 \(pid {lost.process.pid}\) is lost, and nothing has taken",
+    ):
         next(port)
     one.signal(signal.SIGKILL)
 

@@ -473,7 +473,9 @@ def test_leaving_a_domain_wakes_who_polls_it() -> None:
 @pytest.mark.parametrize("begin", [Domain.fileno, Domain.serving], ids=["polled", "serving"])
 def test_a_domain_that_is_dropped_is_left_whatever_thread_it_has(begin: Callable[[Domain], object]) -> None:
     name = fresh()
-    first, second = together(*[partial(polyduct.domain, name, unit=unit, units=2, timeout=20) for unit in (0, 1)])
+    first, second = together(
+        *[partial(polyduct.domain, name, unit=unit, units=2, timeout=20) for unit in (0, 1)]
+    )
     begin(first)
     dropped = weakref.ref(first)
     del first
@@ -495,7 +497,9 @@ def test_the_loss_of_a_unit_wakes_who_polls_the_domain(start: Callable[..., Proc
             d.recv()
 
 
-def test_a_handler_that_would_end_the_program_ends_no_thread_that_receives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_would_end_the_program_ends_no_thread_that_receives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: said.append(args.exc_type))
     ready = threading.Event()

@@ -12,7 +12,12 @@ import polyduct
 from polyduct import Layout, _apart, redistribute
 
 SHAPE = (17, 23)
-SIDES = [(["block", "*"], [3]), (["*", "cyclic"], [4]), (["balanced", "block"], [2, 3]), (["cyclic(4)", "cyclic(5)"], [2, 2])]
+SIDES = [
+    (["block", "*"], [3]),
+    (["*", "cyclic"], [4]),
+    (["balanced", "block"], [2, 3]),
+    (["cyclic(4)", "cyclic(5)"], [2, 2]),
+]
 
 
 def parts(full: np.ndarray, side: tuple[list[str], list[int]]) -> list[np.ndarray]:
@@ -25,7 +30,9 @@ def layout(side: tuple[list[str], list[int]], order: str = "C") -> Layout:
 
 @pytest.mark.parametrize(("src", "dst"), list(itertools.product(SIDES, SIDES)), ids=str)
 @pytest.mark.parametrize("dtype", ["u1", "f4", "c16", "V3"])
-def test_against_slices(src: tuple[list[str], list[int]], dst: tuple[list[str], list[int]], dtype: str) -> None:
+def test_against_slices(
+    src: tuple[list[str], list[int]], dst: tuple[list[str], list[int]], dtype: str
+) -> None:
     raw = np.random.default_rng(2).integers(0, 256, 17 * 23 * np.dtype(dtype).itemsize, dtype="u1")
     full = raw.view(dtype).reshape(SHAPE)
     for orders in ("CC", "CF", "FC"):
@@ -112,21 +119,33 @@ def test_outputs_of_which_it_is_too_hard_to_tell_are_refused(monkeypatch: pytest
 
 def test_large_parts_in_threads() -> None:
     full = np.arange(1024 * 2048, dtype="i8").reshape(1024, 2048)
-    src, dst = Layout("block,*", shape=full.shape, units=4), Layout("*,block;halo=0,3", shape=full.shape, units=3)
+    src, dst = (
+        Layout("block,*", shape=full.shape, units=4),
+        Layout("*,block;halo=0,3", shape=full.shape, units=3),
+    )
     got = redistribute(np.split(full, 4), src, dst)
     for unit in range(3):
-        np.testing.assert_array_equal(got[unit], oracle.part(full, ["*", "block"], [3], unit, [(0, 0), (3, 3)]))
+        np.testing.assert_array_equal(
+            got[unit], oracle.part(full, ["*", "block"], [3], unit, [(0, 0), (3, 3)])
+        )
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["u1", "f4", "V3"])
 def test_large_new_arrays_begin_at_a_line(dtype: str, order: str) -> None:
-    full = np.random.default_rng(3).integers(0, 256, 600 * 900 * np.dtype(dtype).itemsize, "u1").view(dtype).reshape(600, 900)
+    full = (
+        np.random.default_rng(3)
+        .integers(0, 256, 600 * 900 * np.dtype(dtype).itemsize, "u1")
+        .view(dtype)
+        .reshape(600, 900)
+    )
     src = Layout("block,*", shape=full.shape, units=2)
     dst = Layout(f"*,block;order={order}", shape=full.shape, units=3)
     for unit, got in enumerate(redistribute([full[:300], full[300:]], src, dst)):
         assert got.ctypes.data % 64 == 0
-        assert got.dtype == full.dtype and (got.flags.c_contiguous if order == "C" else got.flags.f_contiguous)
+        assert got.dtype == full.dtype and (
+            got.flags.c_contiguous if order == "C" else got.flags.f_contiguous
+        )
         np.testing.assert_array_equal(got, full[:, 300 * unit : 300 * (unit + 1)])
 
 
@@ -135,7 +154,9 @@ def test_misuse() -> None:
     two = [np.zeros(2), np.zeros(2)]
     with pytest.raises(polyduct.Misuse, match="1 parts for 2 units"):
         redistribute([np.zeros(4)], a, b)
-    with pytest.raises(polyduct.WrongSize, match=r"^source, unit 1: the array has shape \(3,\); expected \(2,\)$") as size:
+    with pytest.raises(
+        polyduct.WrongSize, match=r"^source, unit 1: the array has shape \(3,\); expected \(2,\)$"
+    ) as size:
         redistribute([np.zeros(2), np.zeros(3)], a, b)
     assert (size.value.unit, size.value.expected, size.value.found, size.value.url) == (1, 16, 24, None)
     with pytest.raises(polyduct.WrongType, match="^source, unit 1: the array has dtype float32") as kind:

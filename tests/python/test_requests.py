@@ -177,7 +177,8 @@ def test_who_awaits_and_is_cancelled_has_taken_nothing() -> None:
         watcher = d._watch()
         assert watcher._awaited
         d.send(1, b"go")
-        # The loop stands still while the message comes, and one behind it, and until who watches has told of it.
+        # The loop stands still while the message comes, and one behind it, and until who watches has told of
+        # it.
         assert d.recv(1, 6) == b"behind it"
         end = time.monotonic() + 20
         while watcher._awaited:

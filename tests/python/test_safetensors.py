@@ -43,7 +43,10 @@ def test_one_of_several_tensors(tmp_path: Path) -> None:
 
 def test_the_others_stay_where_one_tensor_is_written(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    tensors = {name: values((5, 3), code, k) for k, (name, code) in enumerate([("a", "u1"), ("b", "f8"), ("c", "f2")])}
+    tensors = {
+        name: values((5, 3), code, k)
+        for k, (name, code) in enumerate([("a", "u1"), ("b", "f8"), ("c", "f2")])
+    }
     safetensors.numpy.save_file(tensors, path, metadata={"format": "np"})
     for name, code in [("b", "i4"), ("d", "f4")]:
         tensors[name] = values((4, 5), code)

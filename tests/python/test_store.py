@@ -51,7 +51,9 @@ def lose(store: polyduct.Store, unit: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_parallel_programs_write_and_read_through_ports(small: polyduct.Store, start: Start, lost: bool) -> None:
+def test_parallel_programs_write_and_read_through_ports(
+    small: polyduct.Store, start: Start, lost: bool
+) -> None:
     if lost:
         lose(small, 1)
     url = f"store:{small.path}/run/field"
@@ -112,7 +114,9 @@ def content(array: Any) -> list[bytes]:
     return [array[name].tobytes() for name in array.dtype.names] if array.dtype.names else [array.tobytes()]
 
 
-@pytest.mark.parametrize("dtype", ["S2", POINT, np.dtype("i1,f8", align=True), np.dtype([(("long", "s"), "u1")]), "V3"], ids=str)
+@pytest.mark.parametrize(
+    "dtype", ["S2", POINT, np.dtype("i1,f8", align=True), np.dtype([(("long", "s"), "u1")]), "V3"], ids=str
+)
 def test_bytes_and_structures_stay_what_they_are(small: polyduct.Store, tmp_path: Path, dtype: Any) -> None:
     full = RANDOM.bytes(6 * np.dtype(dtype).itemsize)
     steps = np.frombuffer(full, dtype).reshape(3, 2)
@@ -126,7 +130,7 @@ def test_bytes_and_structures_stay_what_they_are(small: polyduct.Store, tmp_path
     with polyduct.open(f"store:{small.path}/y", layout="*", unit=0, units=1) as port:
         assert port.dtype == steps.dtype and content(next(port)) == content(steps[0])
     if steps.dtype.kind == "S" or steps.dtype.names:
-        with pytest.raises(polyduct.Misuse, match="what is appended to \"y\""):
+        with pytest.raises(polyduct.Misuse, match='what is appended to "y"'):
             write_steps(small, "y", steps.view([(f"f{n}", "u1") for n in range(steps.itemsize)]), append=True)
     with polyduct.open(tmp_path / "y.npy", "w", shape=2, dtype=dtype, layout="*", unit=0, units=1) as out:
         out.write(steps[0])
@@ -212,7 +216,23 @@ def test_arrays_and_masks_as_indices(small: polyduct.Store) -> None:
         np.testing.assert_array_equal(got, expected, err_msg=str(key))
 
 
-@pytest.mark.parametrize("key", [9, (0, 50), (0, 0, 0, 0), (..., ...), True, 1.5, "x", (0, [60]), [[True] * 50] * 6, slice(0.5), slice(0, 5, 0), 2**70])
+@pytest.mark.parametrize(
+    "key",
+    [
+        9,
+        (0, 50),
+        (0, 0, 0, 0),
+        (..., ...),
+        True,
+        1.5,
+        "x",
+        (0, [60]),
+        [[True] * 50] * 6,
+        slice(0.5),
+        slice(0, 5, 0),
+        2**70,
+    ],
+)
 def test_what_is_no_index(small: polyduct.Store, key: Any) -> None:
     small["x"] = FULL
     with pytest.raises(polyduct.BadIndex) as e:
@@ -276,7 +296,10 @@ def test_a_port_reads_and_overwrites_any_box(small: polyduct.Store, tmp_path: Pa
     assert (small["x"][...] == expected).all()
     path = tmp_path / "x.npy"
     np.save(path, steps[0])
-    with polyduct.open(path, layout="*,*", unit=0, units=1) as port, pytest.raises(polyduct.Misuse, match="store"):
+    with (
+        polyduct.open(path, layout="*,*", unit=0, units=1) as port,
+        pytest.raises(polyduct.Misuse, match="store"),
+    ):
         port.at(((0, 1), (0, 1)))
 
 
@@ -343,7 +366,14 @@ def test_what_is_open_goes_on_when_it_is_renamed(small: polyduct.Store) -> None:
     old = small["a/x"]
     port = polyduct.open(f"store:{small.path}/a/x", layout="*,*", unit=0, units=1)
     out = polyduct.open(
-        f"store:{small.path}/a/x", "w", shape=FULL[0].shape, dtype="f4", layout="*,*", unit=0, units=1, append=True
+        f"store:{small.path}/a/x",
+        "w",
+        shape=FULL[0].shape,
+        dtype="f4",
+        layout="*,*",
+        unit=0,
+        units=1,
+        append=True,
     )
     out.write(FULL[2])
     small.rename("a", "b")
@@ -358,11 +388,20 @@ def test_what_is_open_goes_on_when_it_is_renamed(small: polyduct.Store) -> None:
     np.testing.assert_array_equal(small["a/x"], FULL[5])
     assert pickle.loads(pickle.dumps(old)).shape == (50, 40)
     out = polyduct.open(
-        f"store:{small.path}/b/x", "w", shape=FULL[0].shape, dtype="f4", layout="*,*", unit=0, units=1, append=True
+        f"store:{small.path}/b/x",
+        "w",
+        shape=FULL[0].shape,
+        dtype="f4",
+        layout="*,*",
+        unit=0,
+        units=1,
+        append=True,
     )
     out.write(FULL[3])
     del small["b/x"]
-    with pytest.raises(polyduct.DatasetMissing, match=r'no dataset "b/x" any more: it was removed or written anew'):
+    with pytest.raises(
+        polyduct.DatasetMissing, match=r'no dataset "b/x" any more: it was removed or written anew'
+    ):
         out.close()
     with pytest.raises(polyduct.DatasetMissing, match=r'no dataset "a/x" any more'):
         old[0, 0] = 8
@@ -443,7 +482,11 @@ def test_stores_that_are_not_there_or_cannot_be(tmp_path: Path, small: polyduct.
         (polyduct.FileMissing, "no_store", lambda: polyduct.Store(tmp_path / "none")),
         (polyduct.FileMissing, "no_store", lambda: polyduct.open(f"store:{tmp_path}/x", layout="*")),
         (polyduct.StoreError, "exists", lambda: polyduct.Store.create(small.path, 2)),
-        (polyduct.StoreError, "exists", lambda: polyduct.Store.create(tmp_path / "t", ["a", tmp_path / "full"])),
+        (
+            polyduct.StoreError,
+            "exists",
+            lambda: polyduct.Store.create(tmp_path / "t", ["a", tmp_path / "full"]),
+        ),
         (polyduct.StoreError, "exists", lambda: small.__setitem__("a", 1) or small.__setitem__("a/b", 1)),
     ]:
         with pytest.raises(error) as e:

@@ -102,7 +102,9 @@ def test_steps_that_are_tried(form: str, layout: str, dtype: str, monkeypatch: p
     value = np.frombuffer(os.urandom(6 * np.dtype(dtype).itemsize), dtype).reshape(2, 3)
 
     def write() -> None:
-        with polyduct.open(url, "w", shape=(2, 3), dtype=dtype, layout=layout, timeout=30, depth=2, unit=0, units=1) as out:
+        with polyduct.open(
+            url, "w", shape=(2, 3), dtype=dtype, layout=layout, timeout=30, depth=2, unit=0, units=1
+        ) as out:
             opened.set()
             assert tried.wait(30)
             published = 0
@@ -160,12 +162,14 @@ def test_arrays_of_other_units_may_have_their_own_limit(monkeypatch: pytest.Monk
     # Regions of who is not near are asked for by messages.
     monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", "0")
     monkeypatch.setenv("POLYDUCT_JOB_KEY", os.urandom(32).hex())
-    heard = threading.Event()
+    away, heard = threading.Event(), threading.Event()
 
     def run(d: Domain) -> None:
         region, lent = d.region("r", np.zeros((3, 4))), d.lend("l", np.zeros(4))
         d.barrier()
         if d.unit == 0:
+            # The other may come out of the barrier later, and answers until then.
+            assert away.wait(30)
             for array in (region, lent):
                 for call in (partial(array.put, 1, 1.0), partial(array.get, 1)):
                     late(partial(call, timeout=0.05), 0.05)
@@ -178,6 +182,7 @@ def test_arrays_of_other_units_may_have_their_own_limit(monkeypatch: pytest.Monk
             assert lent.get(1, timeout=20).tolist() == [0, 1, 2, 0]
         else:
             # Not in any call of the domain.
+            away.set()
             assert heard.wait(30)
         d.barrier()
         lent.withdraw(timeout=1)

@@ -42,7 +42,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
         yield seen
 
 
-def test_a_data_array_reads_what_it_is_asked_for(store: polyduct.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_array_reads_what_it_is_asked_for(
+    store: polyduct.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = np.arange(24.0).reshape(4, 6)
     with reads(monkeypatch) as seen:
         x = xr.DataArray(store["u"], dims=("y", "x"))
@@ -102,7 +104,12 @@ def test_pictures_and_tables_for_notebooks(store: polyduct.Store, tmp_path: Path
     # A box for each unit's blocks, each named; text is escaped.
     assert drawn.count("<rect") == sum(len(layout.boxes(unit)) for unit in range(4))
     assert "<title>unit 3: 4:8, 2:4</title>" in drawn
-    for text, shape, units in (("cyclic", (1 << 20,), 2), ("block", (0,), 2), ("*", (), 1), ("block,*,*", (4, 2, 2), 2)):
+    for text, shape, units in (
+        ("cyclic", (1 << 20,), 2),
+        ("block", (0,), 2),
+        ("*", (), 1),
+        ("block,*,*", (4, 2, 2), 2),
+    ):
         assert polyduct.Layout(text, shape=shape, units=units)._repr_html_().startswith("<table")
     store["<b>"] = np.zeros(3)
     listed = store._repr_html_()

@@ -32,7 +32,9 @@ def test_arrays_there_and_back(tmp_path: Path, shape: tuple[int, ...], code: str
     same(np.asarray(array[...]), full)
     # The next is written by zarr itself, compressed as it does by default.
     path = tmp_path / "y.zarr"
-    array = zarr.create_array(path, shape=shape, dtype=full.dtype, chunks=tuple(max(1, n // 2) for n in shape))
+    array = zarr.create_array(
+        path, shape=shape, dtype=full.dtype, chunks=tuple(max(1, n // 2) for n in shape)
+    )
     array[...] = full
     [found] = read(path, stars(shape), dtype=code)
     same(found, full)
@@ -152,7 +154,8 @@ def test_what_blosc_compressed(tmp_path: Path, cname: str, shuffle: str, code: s
 @pytest.mark.parametrize("codec", [codecs.ZstdCodec(checksum=True), codecs.GzipCodec()], ids=str)
 def test_a_damaged_chunk_is_refused(tmp_path: Path, codec: Any) -> None:
     path = tmp_path / "x.zarr"
-    # Bytes that cannot be made fewer stand in the chunk as they are: only a checksum tells that one is another.
+    # Bytes that cannot be made fewer stand in the chunk as they are: only a checksum tells that one is
+    # another.
     full = np.random.default_rng(1).integers(0, 256, 4000, dtype="u1")
     zarr.create_array(path, shape=full.shape, dtype="u1", chunks=full.shape, compressors=codec)[...] = full
     [chunk] = [file for file in path.rglob("*") if file.is_file() and file.name != "zarr.json"]
@@ -205,7 +208,8 @@ xarray = pytest.importorskip("xarray")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.filterwarnings("ignore:.*onsolidated")
 def test_variables_in_what_xarray_wrote(tmp_path: Path, version: int) -> None:
-    """Values that are replaced are read anew, by way of consolidated metadata and without, and new variables are there."""
+    """Values that are replaced are read anew, by way of consolidated metadata and without, and new variables
+    are there."""
     path = tmp_path / "c.zarr"
     temp = values((4, 6), "f4") + np.float32(0.5)
     old = xarray.Dataset(
@@ -281,7 +285,9 @@ def test_arrays_of_version_2(tmp_path: Path, options: dict[str, Any], code: str)
         expected = np.concatenate([full[k : k + 2] for k in range(2 * unit, 33, 6)])
         assert part.tobytes() == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
     rows = read(path, "block", 1, 2)
-    assert len(rows) == 33 and rows[5].tobytes() == full[5, 15:].astype(full.dtype.newbyteorder("<")).tobytes()
+    assert (
+        len(rows) == 33 and rows[5].tobytes() == full[5, 15:].astype(full.dtype.newbyteorder("<")).tobytes()
+    )
 
 
 @pytest.mark.parametrize("code", [*COMMON, "c8", "c16"], ids=str)
@@ -301,7 +307,9 @@ def test_arrays_of_version_2_there_and_back(tmp_path: Path, shape: tuple[int, ..
 
 def test_what_no_reader_of_version_2_here_knows(tmp_path: Path) -> None:
     path = tmp_path / "x.zarr"
-    zarr.create_array(path, shape=(4,), dtype="f4", chunks=(2,), zarr_format=2, filters=[numcodecs.Delta("f4")])
+    zarr.create_array(
+        path, shape=(4,), dtype="f4", chunks=(2,), zarr_format=2, filters=[numcodecs.Delta("f4")]
+    )
     with pytest.raises(polyduct.FileError, match='codec "delta" is not supported'):
         read(path, "*")
     zarr.create_group(tmp_path / "g.zarr", zarr_format=2)
