@@ -114,7 +114,7 @@ impl Domain {
         bytes: &[u8],
         notice: Notice<'_>,
     ) -> Result<(), MessageError> {
-        self.inner.peer(to)?;
+        self.inner.units.peer(to)?;
         self.lookup(notice.handler, to)?;
         self.put(to, id, offset, bytes)?;
         self.post(to, notice.handler, notice.args, &[])
@@ -133,7 +133,7 @@ impl Domain {
         bytes: &mut [u8],
         notice: Notice<'_>,
     ) -> Result<(), MessageError> {
-        self.inner.peer(from)?;
+        self.inner.units.peer(from)?;
         self.lookup(notice.handler, from)?;
         self.get(from, id, offset, bytes)?;
         self.post(from, notice.handler, notice.args, &[])

@@ -4,7 +4,7 @@ use super::channel::RawChannel;
 use super::net::pushed_priority;
 use super::room::OVERHEAD;
 use super::system;
-use crate::link::shm::{Link, SendError, Sender};
+use crate::link::shm::{Link, SendError, Sender, Sizes};
 use crate::types::{ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
 use std::collections::VecDeque;
@@ -32,6 +32,19 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
+/// The bytes that wait for a unit, `waiting` and those of one more message of the library.
+///
+/// # Errors
+/// [`MessageError::Limit`]: too many, unless it [must find a place](system::must_find_a_place).
+pub(super) fn with_backlog(waiting: usize, head: &Head, len: usize) -> Result<usize, MessageError> {
+    let bytes = waiting.saturating_add(len + OVERHEAD as usize);
+    if waiting > 0 && bytes > BACKLOG && !system::must_find_a_place(head, len) {
+        let (limit, found) = (BACKLOG as u64, bytes as u64);
+        return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
+    }
+    Ok(bytes)
+}
+
 /// Where a unit has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
@@ -45,21 +58,21 @@ pub enum Gone {
 #[derive(Default)]
 pub struct Peer {
     /// The link, once it stands.
-    pub link: OnceLock<Link>,
+    link: OnceLock<Link>,
     /// Held while the link is made.
-    pub connecting: Mutex<Option<Link>>,
+    connecting: Mutex<Option<Link>>,
     /// How it broke the protocol, if it did.
-    pub broken: OnceLock<LinkError>,
+    pub(super) broken: OnceLock<LinkError>,
     /// How it was lost, across hosts.
-    pub lost_by: OnceLock<MessageError>,
+    pub(super) lost_by: OnceLock<MessageError>,
     /// How it was lost, in the words of another that left because of it.
-    pub hearsay: OnceLock<String>,
+    pub(super) hearsay: OnceLock<String>,
     /// This unit has told others that it is lost.
     told: AtomicBool,
     gone: AtomicU8,
     numbers: Arc<Numbers>,
     /// The channel that [`super::Domain::send`] uses.
-    pub mail: Mutex<Option<RawChannel>>,
+    mail: Mutex<Option<RawChannel>>,
     /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may
     /// use it. Apart is what is for `recv`: it may wait until the receiver's program takes it, and must not
     /// hold up the rest.
@@ -125,6 +138,51 @@ impl Peer {
         !self.told.swap(true, Ordering::AcqRel)
     }
 
+    /// The link, once it stands.
+    #[inline]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.get()
+    }
+
+    /// The link that stands, or is made for the unit: by this one where nobody has yet.
+    ///
+    /// # Errors
+    /// The system's refusals.
+    pub fn made(&self, sizes: &Sizes) -> Result<Link, MessageError> {
+        // Under the lock: another thread may just have made it stand.
+        let mut making = lock(&self.connecting);
+        Ok(match (self.link.get(), &*making) {
+            (Some(link), _) | (None, Some(link)) => link.clone(),
+            (None, None) => making.insert(Link::create(sizes)?).clone(),
+        })
+    }
+
+    /// Has the link stand that `join` gives, which gets what was [made](Peer::made) for the unit. `None`: it
+    /// stood before. What was made is kept until then: the unit may have taken it, and has no use for another.
+    ///
+    /// # Errors
+    /// Those of `join`.
+    pub fn stand<T>(
+        &self,
+        join: impl FnOnce(Option<&Link>) -> Result<(Link, T), MessageError>,
+    ) -> Result<Option<T>, MessageError> {
+        let mut making = lock(&self.connecting);
+        if self.link.get().is_some() {
+            return Ok(None);
+        }
+        let (link, with) = join(making.as_ref())?;
+        let _ = self.link.set(link);
+        *making = None;
+        Ok(Some(with))
+    }
+
+    /// The channel of [`Domain::send`](super::Domain::send), in this thread's turn: `None` while another sends
+    /// there, or a message for `recv` that a handler sent is under way. Two side by side in one ring could each
+    /// wait for the room that the other holds.
+    pub fn mail_turn(&self) -> Option<MutexGuard<'_, Option<RawChannel>>> {
+        try_lock(&self.mail).filter(|_| !self.mail_begun.load(Ordering::Acquire))
+    }
+
     /// A number for a new channel to this unit, after that which was taken last; `None` where all are in use.
     pub fn next_channel(&self) -> Option<Number> {
         let mut taken = lock(&self.numbers.taken);
@@ -149,16 +207,7 @@ impl Peer {
     pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
-        let bytes = payload.len() + OVERHEAD as usize;
-        let must = system::must_find_a_place(&head, payload.len());
-        if !out.queue.is_empty() && out.bytes.saturating_add(bytes) > BACKLOG && !must {
-            return Err(MessageError::Limit {
-                what: "bytes that wait to be sent to a unit",
-                limit: BACKLOG as u64,
-                found: (out.bytes + bytes) as u64,
-            });
-        }
-        out.bytes += bytes;
+        out.bytes = with_backlog(out.bytes, &head, payload.len())?;
         out.queue.push_back((head, payload));
         self.flush_out(&mut out, priority);
         Ok(())
@@ -180,12 +229,6 @@ impl Peer {
     /// Whether a message of this kind waits to be sent.
     pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
         self.outboxes.iter().any(|outbox| lock(outbox).queue.iter().any(|(head, _)| is_kind(head)))
-    }
-
-    /// Whether a message for `recv` that a handler sent is under way: another waits until all of it is sent.
-    /// Two side by side in one ring could each wait for the room that the other holds.
-    pub fn sends_mail_of_handlers(&self) -> bool {
-        self.mail_begun.load(Ordering::Acquire)
     }
 
     fn flush_out(&self, out: &mut Outbox, priority: Priority) -> bool {
@@ -243,7 +286,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::shm::{Payload, Sizes};
+    use crate::link::shm::Payload;
     use crate::types::HandlerId;
 
     #[test]

@@ -4,12 +4,11 @@
 //! Links that bring nothing for a while are told to call (see [`crate::link::shm::bell`]), and are looked at
 //! again when they have, so a domain of thousands of units looks at those few that are busy.
 
-use super::peer::lock;
+use super::handlers::Table;
 use super::room::Buffer;
 use super::Inner;
 use crate::link::shm::{Incoming, Payload, Receiver};
 use crate::types::Address;
-use std::sync::atomic::Ordering;
 
 /// Looks at a link that brought nothing, before it is told to call.
 const PATIENCE: u32 = 2000;
@@ -37,15 +36,16 @@ pub struct Progress {
     unarmed: bool,
     /// The number of a link at the bell is its unit's address: where that unit's link is in `links`.
     by_unit: Vec<Option<usize>>,
-    epoch: u32,
-    handlers: super::Table,
+    /// The number of the latest news that it knows.
+    news: u32,
+    handlers: Table,
 }
 
 impl Progress {
     /// Looks at what has come, once. Returns the number of records handled.
     pub fn poll(&mut self, inner: &Inner) -> usize {
         self.take_news(inner);
-        let calls = inner.bell.calls();
+        let calls = inner.receiving.bell().calls();
         if calls.any() {
             self.unarmed = true;
             let (links, hot, by_unit) = (&mut self.links, &mut self.hot, &self.by_unit);
@@ -66,7 +66,7 @@ impl Progress {
             let found = link.look(inner, handlers);
             records += found;
             link.idle = if found > 0 { 0 } else { link.idle.saturating_add(1) };
-            if link.idle % GONE == 1 && inner.is_gone(link.from) {
+            if link.idle % GONE == 1 && inner.units.is_gone(link.from) {
                 link.receiver.forget_unfinished();
             }
             if few || link.idle < PATIENCE {
@@ -87,10 +87,9 @@ impl Progress {
         if let Some(net) = &inner.net {
             records += net.poll(inner, handlers);
         }
-        if inner.backlog.load(Ordering::Acquire) {
-            inner.flush_backlog();
+        if inner.units.has_backlog() {
             // Somebody may wait for just that.
-            records += usize::from(!inner.backlog.load(Ordering::Acquire));
+            records += usize::from(!inner.flush_backlog());
         }
         inner.offer_room();
         records
@@ -112,14 +111,14 @@ impl Progress {
 
     /// Links and handlers that are new, and units that are gone: what they leave unfinished holds room.
     fn take_news(&mut self, inner: &Inner) {
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        if epoch == self.epoch {
+        let news = inner.receiving.news();
+        if news == self.news {
             return;
         }
-        self.epoch = epoch;
+        self.news = news;
         self.unarmed = true;
-        self.handlers = lock(&inner.table).clone();
-        for (from, receiver) in lock(&inner.fresh).drain(..) {
+        self.handlers = inner.handlers.table();
+        for (from, receiver) in inner.receiving.take_links() {
             let at = from as usize;
             if self.by_unit.len() <= at {
                 self.by_unit.resize(at + 1, None);
@@ -128,9 +127,10 @@ impl Progress {
             self.hot.push(self.links.len());
             self.links.push(Inward { from, receiver, idle: 0, cold: false, broken: false });
         }
-        for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.is_gone(link.from)) {
+        for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.units.is_gone(link.from))
+        {
             link.idle = 0;
-            if inner.has_broken(link.from) {
+            if inner.units.has_broken(link.from) {
                 link.broken = true;
                 link.receiver.forget_all();
             }
@@ -142,7 +142,7 @@ impl Progress {
 }
 
 impl Inward {
-    fn look(&mut self, inner: &Inner, handlers: &super::Table) -> usize {
+    fn look(&mut self, inner: &Inner, handlers: &Table) -> usize {
         if self.broken {
             return 0;
         }
@@ -156,7 +156,7 @@ impl Inward {
                 self.broken = true;
                 self.receiver.forget_all();
                 // A unit that has gone may have threads that still send, and what they began is forgotten.
-                if !inner.is_gone(from) {
+                if !inner.units.is_gone(from) {
                     inner.broke(from, error);
                 }
                 1

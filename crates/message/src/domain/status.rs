@@ -1,6 +1,6 @@
 //! What waits at a unit, and what it may send.
 
-use super::peer::lock;
+use super::peer::Peer;
 use super::room::RoomShare;
 use super::{Domain, Inner};
 
@@ -32,14 +32,14 @@ impl Domain {
     pub fn status(&self) -> Status {
         let [high, low] = self.inner.waiting();
         let [sends_high, sends_low] = self.inner.sends();
-        let rooms = &self.inner.rooms;
+        let rooms = self.inner.inbox.rooms();
         Status {
             waiting_high: high,
             waiting_low: low,
-            mails: lock(&self.inner.mailbox).len() as u64,
+            mails: self.inner.inbox.mailbox().len() as u64,
             mail_bytes: rooms.held(RoomShare::Mail) + rooms.held(RoomShare::Awaited),
             other_bytes: rooms.held(RoomShare::High) + rooms.held(RoomShare::Low),
-            calls: lock(&self.inner.calls).len() as u64,
+            calls: self.inner.calls().len() as u64,
             sends_high,
             sends_low,
         }
@@ -49,18 +49,17 @@ impl Domain {
 impl Inner {
     /// Messages that have come and were not taken, high and low. Without the receiving side: also for
     /// handlers, and beside who receives.
-    pub(super) fn waiting(&self) -> [u64; 2] {
-        let near =
-            self.peers.iter().filter_map(|peer| peer.link.get()).map(|link| link.waiting().map(u64::from));
+    fn waiting(&self) -> [u64; 2] {
+        let near = self.units.peers().iter().filter_map(Peer::link).map(|link| link.waiting().map(u64::from));
         let far = self.net.iter().map(|net| net.waiting());
         near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l])
     }
 
     /// Short messages that whoever is connected takes for certain, high and low: as many as the one that
     /// takes the fewest.
-    pub(super) fn sends(&self) -> [u64; 2] {
-        let there = self.peers.iter().filter(|peer| peer.gone().is_none());
-        let near = there.filter_map(|peer| peer.link.get()).map(|link| link.sends().map(u64::from));
+    fn sends(&self) -> [u64; 2] {
+        let there = self.units.peers().iter().filter(|peer| peer.gone().is_none());
+        let near = there.filter_map(Peer::link).map(|link| link.sends().map(u64::from));
         let far = self.net.iter().flat_map(|net| net.sends());
         let fewest = near.chain(far).reduce(|[high, low], [h, l]| [high.min(h), low.min(l)]);
         fewest.unwrap_or_default()
