@@ -62,31 +62,21 @@ impl Domain {
         argument: Parcel,
         timeout: Option<Duration>,
     ) -> Result<Call, MessageError> {
-        Call::ask(self.inner.clone(), to, name, argument, timeout)
-    }
-}
-
-impl Call {
-    pub(super) fn ask(
-        inner: Arc<Inner>,
-        to: Address,
-        name: &str,
-        argument: Parcel,
-        timeout: Option<Duration>,
-    ) -> Result<Call, MessageError> {
-        inner.units.peer(to)?;
-        let method = inner.handlers.lookup(name, to, Kind::Calls)?;
+        self.inner.units.peer(to)?;
+        let method = self.inner.handlers.lookup(name, to, Kind::Calls)?;
         let Parcel { words: [first, second], payload } = argument;
-        Call::begin(inner, to, name, timeout, |inner, number| {
+        Call::begin(self.inner.clone(), to, name, timeout, |inner, number| {
             let head = Head { handler: system::CALL, args: [method.0, number, first, second] };
-            match to == inner.units.me() {
+            match to == self.unit() {
                 true => inner.call_self(head, &payload),
                 false => inner.push(to, head, payload)?,
             }
             Ok(())
         })
     }
+}
 
+impl Call {
     /// Has `send` send what asks for an answer, with the number that the answer is to have.
     pub(super) fn begin(
         inner: Arc<Inner>,

@@ -59,7 +59,7 @@ impl Domain {
     /// # Errors
     /// As [`channel`](Domain::channel).
     pub fn channel_with(&self, to: Address, options: ChannelOptions) -> Result<Channel, MessageError> {
-        Channel::new(self.inner.clone(), to, options)
+        Ok(Channel { raw: RawChannel::new(&self.inner, to, options)?, inner: self.inner.clone() })
     }
 }
 
@@ -203,7 +203,7 @@ impl Near {
                     // What has come of it is forgotten at the other end: now, or when there is room to say
                     // so.
                     if self.sender.abandon().is_err() {
-                        inner.units.set_backlog(true);
+                        inner.units.note_backlog();
                     }
                     return Err(e);
                 }
@@ -316,15 +316,6 @@ impl Drop for Posted<'_> {
 }
 
 impl Channel {
-    pub(super) fn new(
-        inner: Arc<Inner>,
-        to: Address,
-        options: ChannelOptions,
-    ) -> Result<Channel, MessageError> {
-        let raw = RawChannel::new(&inner, to, options)?;
-        Ok(Channel { inner, raw })
-    }
-
     /// The unit at the other end.
     pub fn to(&self) -> Address {
         match &self.raw {

@@ -185,7 +185,6 @@ impl Inner {
         let words = [system::BARRIER, system::OFFER, system::AGREED, system::CAME];
         let is_word = |head: &Head| words.contains(&head.handler);
         self.units.peers().iter().any(|peer| peer.owes(is_word))
-            || self.net.as_ref().is_some_and(|net| net.owes(is_word))
     }
 
     /// Sends the words of a barrier.

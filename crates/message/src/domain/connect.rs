@@ -83,17 +83,11 @@ impl Inner {
     /// Sends on the library's channel; does not wait, but for the first connection.
     pub(super) fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         self.inbox.check_len(payload.len())?;
-        let peer = self.units.peer(to)?;
-        if let Some(net) = self.net_to(to) {
-            let gone = self.units.gone_error(to);
-            return gone.map_or_else(|| net.push(&self.units, to, head, payload), Err);
+        match self.net_to(to) {
+            Some(_) => self.units.gone_error(to).map_or(Ok(()), Err)?,
+            None => drop(self.link(to)?),
         }
-        self.link(to)?;
-        peer.push(head, payload)?;
-        if peer.flush() {
-            self.units.set_backlog(true);
-        }
-        Ok(())
+        self.units.push(self.net.as_ref(), to, head, payload)
     }
 
     /// The way to a unit of another host.
@@ -103,13 +97,7 @@ impl Inner {
 
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
     pub(super) fn flush_backlog(&self) -> bool {
-        self.units.set_backlog(false);
-        let mut waits = self.units.flush();
-        waits |= self.net.as_ref().is_some_and(|net| net.flush(&self.units));
-        if waits {
-            self.units.set_backlog(true);
-        }
-        waits
+        self.units.flush(self.net.as_ref())
     }
 }
 

@@ -4,7 +4,7 @@ use super::ask::knock;
 use super::handlers::in_handler;
 use super::host::Host;
 use super::wait::is_loss;
-use super::{Domain, Inner, OnLoss};
+use super::{Domain, Inner};
 use crate::MessageError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,11 +114,9 @@ impl Inner {
             }
             _ => {}
         }
-        // Who goes on after a loss does not leave because of it.
-        let because =
-            (self.units.options().on_loss == OnLoss::Raise).then(|| self.units.leaves_because_of()).flatten();
-        self.units.board().leave(self.units.me(), because);
-        self.go_away();
+        let because = self.units.leave();
+        // The waits of other threads end.
+        self.receiving.stir();
         match &self.net {
             Some(net) => net.leave(&self.units, because),
             None => Ok(()),
@@ -135,19 +133,13 @@ impl Inner {
     fn end_early(&self) {
         // Where all know of a loss already, nobody waits any more.
         let news = self.units.lost().is_none();
-        self.units.board().give_up(self.units.me(), self.units.leaves_because_of());
-        self.go_away();
+        self.units.give_up();
+        self.receiving.stir();
         if news {
             knock(&self.units.who(), self.units.board());
         }
         if let Some(net) = &self.net {
             net.give_up(&self.units);
         }
-    }
-
-    /// Ends the links, and the waits of other threads: nobody looks for them any more.
-    fn go_away(&self) {
-        self.units.go_away();
-        self.receiving.stir();
     }
 }

@@ -40,7 +40,6 @@ mod peer;
 pub mod pending;
 mod pool;
 mod progress;
-mod receiving;
 mod region;
 #[doc(hidden)]
 pub mod room;
@@ -77,7 +76,7 @@ use leave::Part;
 use net::Net;
 use peer::{lock, Peer};
 use pending::Calls;
-use receiving::Receiving;
+use progress::Receiving;
 use region::Regions;
 use room::Rooms;
 use std::cell::Cell;

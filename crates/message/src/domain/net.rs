@@ -14,8 +14,8 @@ use super::host_map::Hosts;
 use super::leave::LAST_NEWS;
 use super::meet::{self, Met, Network};
 use super::options::Options;
-use super::peer::{lock, with_backlog, Gone, LIBRARY_CHANNEL};
-use super::room::{Buffer, Lease, RoomShare, Rooms, OVERHEAD};
+use super::peer::{lock, Gone, LIBRARY_CHANNEL};
+use super::room::{Buffer, Lease, RoomShare, Rooms};
 use super::units::Units;
 use super::wait::SLICE;
 use super::{system, Inner};
@@ -28,7 +28,7 @@ use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -51,21 +51,8 @@ pub(super) struct Net {
     endpoint: NetEndpoint<Buffer>,
     /// What came while the units met.
     early: Mutex<VecDeque<NetEvent<Buffer>>>,
-    /// What the library sends and finds no room for.
-    queue: Mutex<Queue>,
     /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
     undelivered: Mutex<FxHashMap<(Address, Token), Arc<AtomicU64>>>,
-}
-
-/// For each unit that something waits for; apart what is for `recv` there, which may wait until a program
-/// takes it.
-type Queue = HashMap<(Address, Priority), Waiting>;
-
-/// Messages in order, and their bytes.
-#[derive(Default)]
-struct Waiting {
-    messages: VecDeque<(Head, Bytes)>,
-    bytes: usize,
 }
 
 impl Net {
@@ -92,7 +79,7 @@ impl Net {
         let endpoint = NetEndpoint::start(config, give)?;
         let Met { hosts, place, early } = meet::meet(options, network, &endpoint)?;
         let early = Mutex::new(early.into());
-        Ok((Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() }, hosts, place))
+        Ok((Net { endpoint, early, undelivered: Mutex::default() }, hosts, place))
     }
 
     /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it
@@ -241,7 +228,7 @@ impl Net {
         }
         let words = reason(&units.lost_error(unit)).into_bytes();
         for to in self.far_connected(units) {
-            let _ = self.push(units, to, lost_head(unit), words.clone());
+            let _ = units.push(Some(self), to, lost_head(unit), words.clone());
         }
     }
 
@@ -297,57 +284,12 @@ impl Net {
         self.endpoint.connected().into_iter().map(move |to| [of(to, Priority::High), of(to, Priority::Low)])
     }
 
-    /// Sends for the library, now or when there is room.
-    ///
-    /// # Errors
-    /// [`MessageError::Limit`] when too much waits for the unit, unless it [must find a
-    /// place](system::must_find_a_place).
-    pub fn push(&self, units: &Units, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
-        let mut queue = lock(&self.queue);
-        let waiting = queue.entry((to, pushed_priority(&head))).or_default();
-        waiting.bytes = with_backlog(waiting.bytes, &head, payload.len())?;
-        waiting.messages.push_back((head, Bytes::from(payload)));
-        self.send_waiting(units, to, waiting);
-        let waits = waiting.bytes > 0;
-        drop(queue);
-        if waits {
-            units.set_backlog(true);
-        }
-        Ok(())
-    }
-
-    /// Sends what waits, as far as there is room. Returns whether anything still waits.
-    pub fn flush(&self, units: &Units) -> bool {
-        let mut queue = lock(&self.queue);
-        queue.retain(|&(to, _), waiting| {
-            self.send_waiting(units, to, waiting);
-            waiting.bytes > 0
-        });
-        !queue.is_empty()
-    }
-
-    /// Sends what waits for a unit, up to the first that finds no room.
-    fn send_waiting(&self, units: &Units, to: Address, waiting: &mut Waiting) {
-        let gone = units.peer(to).map_or(true, |peer| peer.gone().is_some());
-        while let Some((head, payload)) = waiting.messages.front() {
-            if !gone {
-                let (order, payload) = (Order::Ordered, payload.clone());
-                let message = Send { priority: pushed_priority(head), order, head: *head, payload };
-                // Any other error: nobody is there to take it, which an event tells.
-                if let Err(MessageError::Full { .. }) =
-                    self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message)
-                {
-                    break;
-                }
-            }
-            waiting.bytes -= payload.len() + OVERHEAD as usize;
-            waiting.messages.pop_front();
-        }
-    }
-
-    /// Whether a message of this kind waits to be sent.
-    pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
-        lock(&self.queue).values().flat_map(|waiting| &waiting.messages).any(|(head, _)| is_kind(head))
+    /// Sends for the library, unless there is no room: `false`.
+    pub fn offer(&self, to: Address, priority: Priority, head: Head, payload: Bytes) -> bool {
+        let message = Send { priority, order: Order::Ordered, head, payload };
+        let sent = self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message);
+        // Any other error: nobody is there to take it, which an event tells.
+        !matches!(sent, Err(MessageError::Full { .. }))
     }
 
     /// Messages that have come and were not handled, high and low. Exact while nobody else polls.
@@ -365,17 +307,12 @@ impl Net {
     pub fn give_up(&self, units: &Units) {
         for to in self.far_connected(units) {
             let head = Head { handler: system::LEAVING, args: [0, 1, 0, 0] };
-            let _ = self.push(units, to, head, Vec::new());
+            let _ = units.push(Some(self), to, head, Vec::new());
         }
-        self.flush(units);
-        if let Err(error) = self.endpoint.say_goodbye(|_| true, |to| self.owes_to(to), within(FAREWELL)) {
+        units.flush_far(self);
+        if let Err(error) = self.endpoint.say_goodbye(|_| true, |to| units.owes(to), within(FAREWELL)) {
             tracing::warn!(%error, "gave up while something was under way");
         }
-    }
-
-    /// Whether something waits that could not even be sent to a unit.
-    fn owes_to(&self, to: Address) -> bool {
-        lock(&self.queue).iter().any(|(&(unit, _), waiting)| unit == to && waiting.bytes > 0)
     }
 
     /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent.
@@ -392,7 +329,7 @@ impl Net {
             words.extend(reason.into_bytes());
         }
         for to in self.far_connected(units) {
-            let _ = self.push(units, to, Head { handler: system::LEAVING, args }, words.clone());
+            let _ = units.push(Some(self), to, Head { handler: system::LEAVING, args }, words.clone());
         }
         let in_time =
             within(because.map_or(units.options().timeout, |_| Some(LAST_NEWS)).unwrap_or(Duration::MAX));
@@ -402,7 +339,7 @@ impl Net {
         };
         // What found no room goes before the good-bye.
         let mut said = Ok(());
-        while said.is_ok() && self.flush(units) {
+        while said.is_ok() && units.flush_far(self) {
             let time = go_on("others to take what was sent");
             said = time.and_then(|time| self.endpoint.next_event(Some(time.min(SLICE))).map(drop));
         }
@@ -411,7 +348,7 @@ impl Net {
             |to: Address| units.hosts().is_far(to) && units.peer(to).is_ok_and(|peer| peer.gone().is_none());
         let go_on = |what: &str| said.clone().and_then(|()| go_on(what));
         // What another thread sends from here on is no part of it: all know that this unit leaves.
-        let owes = |to| said.is_err() && self.owes_to(to);
+        let owes = |to| said.is_err() && units.owes(to);
         let left = self.endpoint.say_goodbye(there, owes, go_on).and(said.clone());
         // Who goes because of a loss waits for nobody.
         left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
@@ -451,13 +388,4 @@ pub(super) fn read_reason(words: &[u8]) -> String {
 /// What tells of a loss.
 fn lost_head(unit: Address) -> Head {
     Head { handler: system::LOST, args: [unit, 0, 0, 0] }
-}
-
-/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold
-/// up the rest.
-pub(super) fn pushed_priority(head: &Head) -> Priority {
-    match head.handler {
-        system::MAIL => Priority::Low,
-        _ => Priority::High,
-    }
 }

@@ -57,11 +57,7 @@ impl Domain {
         if mail.is_none() && !in_handler() {
             self.inner.receive_at_once(LOOKS, RECORDS, &mut |inner| {
                 mail = inner.take_mail(from, tag);
-                if mail.is_some() {
-                    Over::Yes
-                } else {
-                    Over::No
-                }
+                Over::when(mail.is_some())
             });
         }
         mail
@@ -70,8 +66,7 @@ impl Domain {
     /// Handles what comes within microseconds, until `done`, which is asked after everything that came.
     /// Returns whether it is.
     pub fn serve_now(&self, mut done: impl FnMut() -> bool) -> bool {
-        let mut ready = || if done() { Over::Yes } else { Over::No };
-        !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| ready())
+        !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| Over::when(done()))
     }
 
     /// Does what [`call_with`](Domain::call_with) does, if it need not connect. The argument comes back where
@@ -98,8 +93,7 @@ impl Call {
     /// Whether there is an outcome, or one comes within microseconds.
     pub fn is_done_now(&self) -> bool {
         let done = || self.inner.calls().has_outcome(self.number);
-        let mut ready = |_: &_| if done() { Over::Yes } else { Over::No };
-        done() || !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut ready)
+        done() || !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| Over::when(done()))
     }
 
     /// Whether [`wait`](Call::wait) would wait no more. Receives nothing.

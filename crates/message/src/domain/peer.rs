@@ -1,12 +1,13 @@
 //! One other unit, as this one sees it: the link, made when first used, and what waits to be sent to it.
 
 use super::channel::RawChannel;
-use super::net::pushed_priority;
+use super::net::Net;
 use super::room::OVERHEAD;
 use super::system;
 use crate::link::shm::{Link, SendError, Sender, Sizes};
-use crate::types::{ChannelId, Head, Priority};
+use crate::types::{Address, ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -32,17 +33,13 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// The bytes that wait for a unit, `waiting` and those of one more message of the library.
-///
-/// # Errors
-/// [`MessageError::Limit`]: too many, unless it [must find a place](system::must_find_a_place).
-pub(super) fn with_backlog(waiting: usize, head: &Head, len: usize) -> Result<usize, MessageError> {
-    let bytes = waiting.saturating_add(len + OVERHEAD as usize);
-    if waiting > 0 && bytes > BACKLOG && !system::must_find_a_place(head, len) {
-        let (limit, found) = (BACKLOG as u64, bytes as u64);
-        return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
+/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold
+/// up the rest.
+fn pushed_priority(head: &Head) -> Priority {
+    match head.handler {
+        system::MAIL => Priority::Low,
+        _ => Priority::High,
     }
-    Ok(bytes)
 }
 
 /// Where a unit has gone.
@@ -109,11 +106,22 @@ impl Drop for Number {
 #[derive(Default)]
 struct Outbox {
     sender: Option<Sender>,
-    queue: VecDeque<(Head, Vec<u8>)>,
+    queue: VecDeque<(Head, Bytes)>,
     /// Of the first in the queue: begun, and so many bytes of it sent.
     begun: Option<usize>,
     bytes: usize,
 }
+
+impl Outbox {
+    /// The first in the queue is sent, or nobody is there to take it.
+    fn pop(&mut self) {
+        self.begun = None;
+        self.bytes -= self.queue.pop_front().map_or(0, |(_, payload)| payload.len() + OVERHEAD as usize);
+    }
+}
+
+/// How a unit of another host is reached: by the network, and its address there.
+pub type FarWay<'a> = (&'a Net, Address);
 
 impl Peer {
     /// Whether the unit has gone.
@@ -199,26 +207,33 @@ impl Peer {
         None
     }
 
-    /// Sends on the library's channel, now or when there is room. The link stands.
+    /// Sends on the library's channel, now or when there is room: by its link, which stands, or the way to
+    /// another host.
     ///
     /// # Errors
     /// [`MessageError::Limit`] when too much waits already, unless it [must find a
     /// place](system::must_find_a_place). What is for a unit that has gone is dropped.
-    pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+    pub fn push(&self, far: Option<FarWay<'_>>, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
-        out.bytes = with_backlog(out.bytes, &head, payload.len())?;
-        out.queue.push_back((head, payload));
-        self.flush_out(&mut out, priority);
+        let bytes = out.bytes.saturating_add(payload.len() + OVERHEAD as usize);
+        let must = system::must_find_a_place(&head, payload.len());
+        if !out.queue.is_empty() && bytes > BACKLOG && !must {
+            let (limit, found) = (BACKLOG as u64, bytes as u64);
+            return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
+        }
+        out.bytes = bytes;
+        out.queue.push_back((head, payload.into()));
+        self.flush_out(far, &mut out, priority);
         Ok(())
     }
 
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
-    pub fn flush(&self) -> bool {
+    pub fn flush(&self, far: Option<FarWay<'_>>) -> bool {
         let mut waits = self.link.get().is_some_and(|link| !link.say_abandoned());
         for (outbox, priority) in self.outboxes.iter().zip([Priority::High, Priority::Low]) {
             waits |= match try_lock(outbox) {
-                Some(mut out) => self.flush_out(&mut out, priority),
+                Some(mut out) => self.flush_out(far, &mut out, priority),
                 // Whoever holds it flushes.
                 None => true,
             };
@@ -231,7 +246,16 @@ impl Peer {
         self.outboxes.iter().any(|outbox| lock(outbox).queue.iter().any(|(head, _)| is_kind(head)))
     }
 
-    fn flush_out(&self, out: &mut Outbox, priority: Priority) -> bool {
+    fn flush_out(&self, far: Option<FarWay<'_>>, out: &mut Outbox, priority: Priority) -> bool {
+        if let Some((net, to)) = far {
+            while let Some((head, payload)) = out.queue.front() {
+                if self.gone().is_none() && !net.offer(to, priority, *head, payload.clone()) {
+                    return true;
+                }
+                out.pop();
+            }
+            return false;
+        }
         let Some(link) = self.link.get() else { return !out.queue.is_empty() };
         while let Some((head, payload)) = out.queue.front() {
             let apart = priority == Priority::Low;
@@ -271,13 +295,11 @@ impl Peer {
                 // Nobody is there to take it.
                 Err(_) => {}
             }
-            out.bytes -= payload.len() + OVERHEAD as usize;
-            out.begun = None;
             if apart {
                 self.mail_begun.store(false, Ordering::Release);
             }
             drop(turn);
-            out.queue.pop_front();
+            out.pop();
         }
         false
     }
@@ -298,11 +320,11 @@ mod tests {
         let mut receiver = other.receiver::<Vec<u8>>().unwrap();
         let peer = Peer::default();
         let head = |n| Head { handler: HandlerId(n), args: [n; 4] };
-        peer.push(head(0), vec![0; 10]).unwrap();
-        assert!(peer.flush(), "there is no link yet");
+        peer.push(None, head(0), vec![0; 10]).unwrap();
+        assert!(peer.flush(None), "there is no link yet");
         assert!(peer.link.set(link).is_ok());
         for n in 1..40 {
-            peer.push(head(n), vec![n as u8; n as usize * 100]).unwrap();
+            peer.push(None, head(n), vec![n as u8; n as usize * 100]).unwrap();
         }
         let mut got = Vec::new();
         while got.len() < 40 {
@@ -316,15 +338,15 @@ mod tests {
                 true
             };
             receiver.poll(&mut |m| Some(vec![0; m.len as usize]), &mut deliver).unwrap();
-            peer.flush();
+            peer.flush(None);
         }
         let want: Vec<_> = (0..40).map(|n| (n, if n == 0 { 10 } else { n as usize * 100 })).collect();
         assert_eq!(got, want);
-        assert!(!peer.flush());
+        assert!(!peer.flush(None));
         peer.set_gone(Gone::Lost);
         for _ in 0..100 {
-            peer.push(head(1), vec![0; 1000]).unwrap();
+            peer.push(None, head(1), vec![0; 1000]).unwrap();
         }
-        assert!(!peer.flush(), "nothing waits for the dead");
+        assert!(!peer.flush(None), "nothing waits for the dead");
     }
 }

@@ -4,7 +4,6 @@
 //! uses it. A segment it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
 
 use super::ask::ask_for_region;
-use super::far::Put;
 use super::host::Whereabouts;
 use super::lent::{Borrowed, Lending, NoCopy};
 use super::peer::lock;
@@ -225,22 +224,8 @@ impl Inner {
         }
     }
 
-    /// Writes into a region, now where it is reached directly.
-    pub(super) fn start_put(
-        self: &Arc<Inner>,
-        to: Address,
-        id: u32,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Put, MessageError> {
-        match self.copy_near(to, id, offset, &mut Copy::Put(bytes))? {
-            true => Ok(Put::done(self.clone(), id)),
-            false => self.start_put_far(to, id, offset, bytes),
-        }
-    }
-
     /// Copies where this process reaches the memory. `false`: it does not, and nothing was copied.
-    fn copy_near(
+    pub(super) fn copy_near(
         &self,
         unit: Address,
         id: u32,

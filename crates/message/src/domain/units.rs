@@ -3,9 +3,11 @@
 use super::board::Board;
 use super::host::Who;
 use super::host_map::{Hosts, Processes};
+use super::net::Net;
 use super::peer::{Gone, Peer};
 use super::{OnLoss, Options};
-use crate::types::Address;
+use crate::link::shm::Link;
+use crate::types::{Address, Head};
 use crate::{LinkError, MessageError};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -116,21 +118,56 @@ impl Units {
         self.backlog.load(Ordering::Acquire)
     }
 
-    /// Something waits for room on a library channel, or nothing does.
-    pub fn set_backlog(&self, waits: bool) {
-        self.backlog.store(waits, Ordering::Release);
+    /// Something waits for room on a library channel.
+    pub fn note_backlog(&self) {
+        self.backlog.store(true, Ordering::Release);
     }
 
-    /// Sends what waits for units of this host, as far as there is room. Returns whether anything still waits.
-    pub fn flush(&self) -> bool {
-        let mut waits = false;
-        for (unit, peer) in (0..).zip(&self.peers) {
+    /// Sends on the library's channel to a unit, now or when there is room: to those of other hosts by `net`,
+    /// to those of this one by their links, which stand.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`]; as [`Peer::push`].
+    pub fn push(
+        &self,
+        net: Option<&Net>,
+        to: Address,
+        head: Head,
+        payload: Vec<u8>,
+    ) -> Result<(), MessageError> {
+        let (peer, far) = (self.peer(to)?, net.filter(|_| self.hosts.is_far(to)).map(|net| (net, to)));
+        peer.push(far, head, payload)?;
+        if peer.flush(far) {
+            self.note_backlog();
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, as far as there is room. Returns whether anything still waits.
+    pub fn flush(&self, net: Option<&Net>) -> bool {
+        self.backlog.store(false, Ordering::Release);
+        let mut waits = net.is_some_and(|net| self.flush_far(net));
+        for &unit in self.hosts.near() {
+            let peer = &self.peers[unit as usize];
             if peer.gone().is_none() && self.board.has_left(unit) {
                 peer.set_gone(Gone::Left);
             }
-            waits |= peer.flush();
+            waits |= peer.flush(None);
+        }
+        if waits {
+            self.note_backlog();
         }
         waits
+    }
+
+    /// The same for what waits for units of other hosts.
+    pub fn flush_far(&self, net: &Net) -> bool {
+        self.hosts.far().filter(|&to| self.peers[to as usize].flush(Some((net, to)))).count() > 0
+    }
+
+    /// Whether something waits for room to a unit.
+    pub fn owes(&self, to: Address) -> bool {
+        self.peer(to).is_ok_and(|peer| peer.owes(|_| true))
     }
 
     /// This unit begins to leave. Returns whether it had before.
@@ -143,10 +180,24 @@ impl Units {
         self.leaves.load(Ordering::Acquire)
     }
 
-    /// This unit takes no part any more: its links end.
-    pub fn go_away(&self) {
+    /// This unit leaves in order, and its links end. Returns the loss that it leaves because of: who goes on
+    /// after one does not.
+    pub fn leave(&self) -> Option<Address> {
+        let because = self.leaves_because_of().filter(|_| self.options.on_loss == OnLoss::Raise);
+        self.board.leave(self.me(), because);
+        self.go_away();
+        because
+    }
+
+    /// This unit gives up, and its links end: to the others it is lost.
+    pub fn give_up(&self) {
+        self.board.give_up(self.me(), self.leaves_because_of());
+        self.go_away();
+    }
+
+    fn go_away(&self) {
         self.away.store(true, Ordering::Release);
-        self.peers.iter().filter_map(Peer::link).for_each(|link| link.close());
+        self.peers.iter().filter_map(Peer::link).for_each(Link::close);
     }
 
     /// What ends every wait: a loss, or that this unit has left.
@@ -223,13 +274,13 @@ impl Units {
     }
 
     /// The first unit that was lost, as far as this one knows.
-    pub fn first_lost(&self) -> Option<Address> {
+    fn first_lost(&self) -> Option<Address> {
         let first = self.first_lost.load(Ordering::Acquire).checked_sub(1);
         first.or_else(|| self.board.first_to_give_up())
     }
 
     /// The same for who takes its leave: it may have heard of it only by others that did.
-    pub fn leaves_because_of(&self) -> Option<Address> {
+    fn leaves_because_of(&self) -> Option<Address> {
         let mut left = self.all().filter(|&unit| self.board.is_leaving(unit));
         self.first_lost().or_else(|| left.find_map(|unit| self.board.because(unit)))
     }

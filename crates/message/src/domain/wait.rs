@@ -31,6 +31,16 @@ pub(super) enum Over {
     Loss,
 }
 
+impl Over {
+    /// Whether it is over, whatever it is over with.
+    pub fn when(over: bool) -> Over {
+        match over {
+            true => Over::Yes,
+            false => Over::No,
+        }
+    }
+}
+
 /// What a wait asks again and again.
 pub(super) type Ready<'a> = dyn FnMut(&Inner) -> Over + 'a;
 
