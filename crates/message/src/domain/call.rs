@@ -153,10 +153,9 @@ impl Call {
             ) if self.inner.units.deaf_error(self.to).is_some() => {
                 let mut calls = self.inner.calls();
                 calls.handle_gone(self.to);
-                if calls.has_outcome(self.number) {
-                    Ok(())
-                } else {
-                    waited
+                match calls.has_outcome(self.number) {
+                    true => Ok(()),
+                    false => waited,
                 }
             }
             other => other,
@@ -165,8 +164,7 @@ impl Call {
 
     /// The result, if it is there: once.
     pub fn poll(&self) -> Option<Result<Vec<u8>, CallError>> {
-        self.look();
-        self.inner.calls().poll_outcome(self.number).map(|outcome| outcome.map(|result| result.payload))
+        self.poll_parcel().map(|outcome| outcome.map(|result| result.payload))
     }
 
     /// The result with the words that came with it, if it is there: once.

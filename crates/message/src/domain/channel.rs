@@ -229,39 +229,35 @@ impl Near {
         inner: &Inner,
         mut send: impl FnMut(&mut Sender) -> Result<T, SendError>,
     ) -> Result<T, MessageError> {
-        match send(&mut self.sender) {
-            Err(SendError::Full) => {}
-            done => return done.map_err(|e| self.error(inner, e)),
+        let mut once = |near: &mut Near| match send(&mut near.sender) {
+            Err(SendError::Full) => None,
+            done => Some(done.map_err(|e| near.error(inner, e))),
+        };
+        match once(self) {
+            Some(done) => done,
+            None => self.wait(inner, "the receiver to make room", once),
         }
-        let to = self.to;
-        inner.wait("the receiver to make room", None, |inner| match send(&mut self.sender) {
-            Err(SendError::Full) => {
-                if let Some(e) = inner.units.gone_error(to) {
-                    return Some(Err(e));
-                }
-                self.sender.ask_for_call();
-                // What was taken before it could know of the question.
-                match send(&mut self.sender) {
-                    Err(SendError::Full) => None,
-                    done => Some(done.map_err(|e| self.error(inner, e))),
-                }
-            }
-            done => Some(done.map_err(|e| self.error(inner, e))),
-        })
     }
 
     /// Waits until the receiver is done with a record.
     fn taken(&mut self, inner: &Inner, ticket: Ticket) -> Result<(), MessageError> {
-        let to = self.to;
-        inner.wait("the receiver to fetch the message", None, |inner| {
-            if self.sender.is_taken(ticket) {
-                return Some(Ok(()));
-            }
-            if let Some(e) = inner.units.gone_error(to) {
-                return Some(Err(e));
-            }
-            self.sender.ask_for_call();
-            self.sender.is_taken(ticket).then_some(Ok(()))
+        let taken = |near: &mut Near| near.sender.is_taken(ticket).then_some(Ok(()));
+        self.wait(inner, "the receiver to fetch the message", taken)
+    }
+
+    /// Waits until the receiver has done what `look` looks for.
+    fn wait<T>(
+        &mut self,
+        inner: &Inner,
+        what: &str,
+        mut look: impl FnMut(&mut Near) -> Option<Result<T, MessageError>>,
+    ) -> Result<T, MessageError> {
+        inner.wait(what, None, |inner| {
+            look(self).or_else(|| inner.units.gone_error(self.to).map(Err)).or_else(|| {
+                self.sender.ask_for_call();
+                // What was taken before it could know of the question.
+                look(self)
+            })
         })
     }
 

@@ -329,28 +329,23 @@ impl Inner {
         }
         let has_outcome = lock(&self.together.agreement).outcome.is_some();
         if self.units.me() == 0 && !has_outcome {
-            self.wait("all units to synchronise", None, |inner| {
-                let units = inner.units.all().len();
+            let outcome = self.wait("all units to synchronise", None, |inner| {
                 let mut agreement = lock(&inner.together.agreement);
-                agreement.offers.resize(units, None);
+                agreement.offers.resize(inner.units.all().len(), None);
                 agreement.offers[0].get_or_insert_with(|| offer.clone());
                 if agreement.offers.iter().any(Option::is_none) {
                     return inner.who_never_comes().map(Err);
                 }
                 let offers: Vec<_> = agreement.offers.drain(..).map(Option::unwrap_or_default).collect();
-                agreement.outcome = Some(inner.handlers.merge(&offers));
-                Some(Ok(()))
+                Some(Ok(agreement.outcome.insert(inner.handlers.merge(&offers)).clone()))
             })?;
-            let outcome = lock(&self.together.agreement).outcome.clone();
-            let failed = u32::from(matches!(outcome, Some(Err(_))));
-            let payload = match &outcome {
-                Some(Ok(directory)) => postcard::to_stdvec(directory),
-                Some(Err(e)) => postcard::to_stdvec(e),
-                None => Ok(Vec::new()),
+            let (failed, payload) = match &outcome {
+                Ok(directory) => (0, postcard::to_stdvec(directory)),
+                Err(e) => (1, postcard::to_stdvec(e)),
             };
             let payload = payload.unwrap_or_default();
             let head = Head { handler: system::AGREED, args: [failed, 0, 0, 0] };
-            self.say_all((1..self.units.options().units).map(|to| (to, head, payload.clone())).collect())?;
+            self.say_all(self.units.all().skip(1).map(|to| (to, head, payload.clone())).collect())?;
         } else if self.units.me() != 0 && !goes_on {
             let payload = postcard::to_stdvec(&offer).unwrap_or_default();
             let [low, high] = self.units.board().came(self.units.me()).words();

@@ -1,4 +1,4 @@
-//! What comes, to whom it goes.
+//! Delivery: each message that comes goes to its handler, or is one of the library's own.
 
 use super::call::Parcel;
 use super::handlers::{inside, Handler, Table};
@@ -171,6 +171,7 @@ impl Inner {
         }
     }
 
+    /// Handles a message of the library's own.
     #[cold]
     fn library(&self, from: Address, m: &Incoming, payload: Payload<'_, Buffer>, handlers: &Table) -> bool {
         let args = m.head.args;

@@ -32,7 +32,7 @@ pub(super) type Table = Arc<Installed<Handler>>;
 #[derive(Default)]
 pub(super) struct Handlers {
     installed: Mutex<Table>,
-    directory: Mutex<Arc<Directory>>,
+    directory: Mutex<Directory>,
 }
 
 impl Handlers {
@@ -54,7 +54,7 @@ impl Handlers {
     /// All units have agreed on a directory: its numbers count from now on.
     pub fn adopt(&self, directory: Directory) {
         Arc::make_mut(&mut lock(&self.installed)).number(&directory);
-        *lock(&self.directory) = Arc::new(directory);
+        *lock(&self.directory) = directory;
     }
 
     /// The handlers as they are now.
@@ -64,8 +64,7 @@ impl Handlers {
 
     /// The number of what a name stands for at a unit.
     pub fn lookup(&self, name: &str, unit: Address, kind: Kind) -> Result<HandlerId, HandlerError> {
-        let directory = lock(&self.directory).clone();
-        directory.lookup(name, unit, kind)
+        lock(&self.directory).lookup(name, unit, kind)
     }
 
     /// A handler by its number. It may have become known since this thread began to look at `known`, and the

@@ -12,6 +12,7 @@
 use super::host::Whereabouts;
 use super::host_map::Processes;
 use super::region::{out_of_range, Copy, Mine};
+use super::wait::SLICE;
 use super::Inner;
 use crate::link::shm::{Gate, Memory, RemoteMemory};
 use crate::types::Address;
@@ -24,8 +25,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-/// How often who takes memory back looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
 /// How long a dropped handle waits for those who copy.
 const LAST_COPIES: Duration = Duration::from_secs(5);
 

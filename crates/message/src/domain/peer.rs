@@ -8,8 +8,8 @@ use crate::link::shm::{Link, SendError, Sender, Sizes};
 use crate::types::{Address, ChannelId, Head, Priority};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Channels from this number on are the library's.
@@ -78,17 +78,8 @@ pub struct Peer {
     mail_begun: AtomicBool,
 }
 
-/// Which numbers of channels are in use.
-struct Numbers {
-    taken: Mutex<[u64; 64]>,
-    last: AtomicU16,
-}
-
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers { taken: Mutex::new([0; 64]), last: AtomicU16::new(LIBRARY_CHANNEL - 1) }
-    }
-}
+/// Which numbers of channels are in use, and the next to be looked at.
+type Numbers = Mutex<(BTreeSet<u16>, u16)>;
 
 /// The number of a channel; free again when this goes.
 pub struct Number {
@@ -99,7 +90,7 @@ pub struct Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        lock(&self.of.taken)[usize::from(self.id.0 / 64)] &= !(1 << (self.id.0 % 64));
+        lock(&self.of).0.remove(&self.id.0);
     }
 }
 
@@ -193,15 +184,12 @@ impl Peer {
 
     /// A number for a new channel to this unit, after that which was taken last; `None` where all are in use.
     pub fn next_channel(&self) -> Option<Number> {
-        let mut taken = lock(&self.numbers.taken);
-        let mut last = self.numbers.last.load(Ordering::Relaxed);
+        let (taken, next) = &mut *lock(&self.numbers);
         for _ in 0..LIBRARY_CHANNEL {
-            last = (last + 1) % LIBRARY_CHANNEL;
-            let (word, bit) = (usize::from(last / 64), 1 << (last % 64));
-            if taken[word] & bit == 0 {
-                taken[word] |= bit;
-                self.numbers.last.store(last, Ordering::Relaxed);
-                return Some(Number { id: ChannelId(last), of: self.numbers.clone() });
+            let number = *next;
+            *next = (number + 1) % LIBRARY_CHANNEL;
+            if taken.insert(number) {
+                return Some(Number { id: ChannelId(number), of: self.numbers.clone() });
             }
         }
         None
