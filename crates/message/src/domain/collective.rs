@@ -91,14 +91,6 @@ struct Agreement {
     outcome: Option<Result<Directory, HandlerError>>,
 }
 
-/// Refused before the others are told: a unit that has come to a collective operation cannot take it back.
-fn not_in_handler() -> Result<(), MessageError> {
-    match in_handler() {
-        true => Err(MessageError::InHandler),
-        false => Ok(()),
-    }
-}
-
 impl Domain {
     /// Makes all handlers that were installed so far known in the whole domain. Collective: returns when all
     /// units have called it.
@@ -129,11 +121,11 @@ impl Domain {
 
 impl Inner {
     /// A collective operation, when those of other threads of this unit are over.
-    fn in_turn<T>(
-        &self,
-        operation: impl FnOnce(&Inner) -> Result<T, MessageError>,
-    ) -> Result<T, MessageError> {
-        not_in_handler()?;
+    fn in_turn(&self, operation: fn(&Inner) -> Result<(), MessageError>) -> Result<(), MessageError> {
+        // Before the others are told: a unit that has come to a collective operation cannot take it back.
+        if in_handler() {
+            return Err(MessageError::InHandler);
+        }
         let turn = match try_lock(&self.together.turn) {
             Some(turn) => turn,
             None => {

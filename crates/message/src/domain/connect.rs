@@ -2,7 +2,6 @@
 
 use super::ask::{ask_for_link, out_of_turn};
 use super::host::{Events, Handed, Whereabouts};
-use super::net::Net;
 use super::peer::Gone;
 use super::Inner;
 use crate::link::net::socket::sys;
@@ -83,16 +82,11 @@ impl Inner {
     /// Sends on the library's channel; does not wait, but for the first connection.
     pub(super) fn push(&self, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         self.inbox.check_len(payload.len())?;
-        match self.net_to(to) {
-            Some(_) => self.units.gone_error(to).map_or(Ok(()), Err)?,
-            None => drop(self.link(to)?),
+        match self.units.hosts().is_far(to) {
+            true => self.units.gone_error(to).map_or(Ok(()), Err)?,
+            false => drop(self.link(to)?),
         }
         self.units.push(self.net.as_ref(), to, head, payload)
-    }
-
-    /// The way to a unit of another host.
-    pub(super) fn net_to(&self, unit: Address) -> Option<&Net> {
-        self.net.as_ref().filter(|_| self.units.hosts().is_far(unit))
     }
 
     /// Sends what waits, as far as there is room. Returns whether anything still waits.

@@ -4,12 +4,13 @@
 //! A put or get is cut into packets, a few of them under way at once, so that neither side holds more than
 //! those, and no answer is longer than a message may be.
 
+use super::ask::out_of_turn;
 use super::call::Call;
 use super::pending::CallError;
 use super::region::Copy;
 use super::{system, Inner};
 use crate::types::{Address, HandlerId, Head};
-use crate::{LinkError, MessageError};
+use crate::MessageError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -123,9 +124,7 @@ impl Inner {
                 let got = self.finish_far(&call, id)?;
                 if let Copy::Get(bytes) = what {
                     if got.len() != len {
-                        let error =
-                            LinkError::OutOfTurn { what: "bytes of another length than was asked for" };
-                        return Err(MessageError::BadPeer { unit, error });
+                        return Err(out_of_turn(unit, "bytes of another length than was asked for"));
                     }
                     bytes[at..at + len].copy_from_slice(&got);
                 }
@@ -145,8 +144,7 @@ impl Inner {
         let call = self.ask_far(unit, system::GET, (id, 0), Vec::new())?;
         let answer = self.finish_far(&call, id)?;
         let len = answer.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
-        let error = LinkError::OutOfTurn { what: "a region's length that is none" };
-        len.ok_or(MessageError::BadPeer { unit, error })
+        len.ok_or_else(|| out_of_turn(unit, "a region's length that is none"))
     }
 
     /// A unit that does not reach this one's memory puts or gets.

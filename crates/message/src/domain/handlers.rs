@@ -92,26 +92,13 @@ pub(super) fn in_handler() -> bool {
     IN_HANDLER.get()
 }
 
-/// Marks this thread as inside a handler, until dropped; also when the handler panics.
-struct Inside(bool);
-
-impl Inside {
-    fn enter() -> Inside {
-        Inside(IN_HANDLER.replace(true))
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        IN_HANDLER.set(self.0);
-    }
-}
-
 /// Runs a handler. A panic of it, which has been reported by then, ends here: whoever receives goes on, and
 /// so does the link. `Err` has the panic's words.
 pub(super) fn inside<T>(handler: impl FnOnce() -> T) -> Result<T, String> {
-    let _inside = Inside::enter();
-    catch_unwind(AssertUnwindSafe(handler)).map_err(|cause| {
+    let was_inside = IN_HANDLER.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(handler));
+    IN_HANDLER.set(was_inside);
+    done.map_err(|cause| {
         let text = cause.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
         format!("it panicked: {}", text.as_deref().unwrap_or("without words"))

@@ -9,6 +9,7 @@
 //!
 //! Memory that is taken back is not copied to or from any more: see [`Gate`].
 
+use super::ask::out_of_turn;
 use super::host::Whereabouts;
 use super::host_map::Processes;
 use super::region::{out_of_range, Copy, Mine};
@@ -222,10 +223,8 @@ impl Borrowed {
         (address, len): (u64, u64),
         gate: OwnedFd,
     ) -> Result<Borrowed, MessageError> {
-        let gate = Gate::attach(gate, inner.units.hosts().users()).map_err(|_| {
-            let error = LinkError::OutOfTurn { what: "a gate that is none" };
-            MessageError::BadPeer { unit, error }
-        })?;
+        let gate = Gate::attach(gate, inner.units.hosts().users())
+            .map_err(|_| out_of_turn(unit, "a gate that is none"))?;
         let len = usize::try_from(len).map_err(|_| {
             let (what, expected) = ("a region's length", "less than memory has");
             MessageError::BadPeer { unit, error: LinkError::BadField { what, found: len, expected } }

@@ -67,10 +67,10 @@ impl Inner {
     pub(super) fn handle_lost(&self, from: Address, unit: Address, words: &[u8]) {
         let told = net::read_loss(self.units.hosts(), from, unit, words)
             .filter(|&(unit, _)| unit != self.units.me() && !self.units.board().is_leaving(unit));
-        match told.map(|(unit, error)| (self.net_to(unit), unit, error)) {
-            Some((Some(net), unit, error)) => net.lost(self, unit, error),
-            Some((None, unit, error)) => self.lost_by(unit, error),
-            None => {}
+        let Some((unit, error)) = told else { return };
+        match self.net.as_ref().filter(|_| self.units.hosts().is_far(unit)) {
+            Some(net) => net.lost(self, unit, error),
+            None => self.lost_by(unit, error),
         }
     }
 }

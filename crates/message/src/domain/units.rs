@@ -232,17 +232,17 @@ impl Units {
     #[cold]
     fn why_gone(&self, unit: Address, gone: Gone) -> MessageError {
         // Who leaves because of a loss is not the one to be named.
-        let lost = || {
+        if gone == Gone::Left || self.board.has_given_up(unit) {
             // It may have heard before this unit.
             let because = self.board.because(unit).filter(|_| self.options.on_loss == OnLoss::Raise);
-            self.lost().or(because.map(|lost| self.lost_error(lost)))
-        };
-        let lost =
-            Some(gone).filter(|&g| g == Gone::Left || self.board.has_given_up(unit)).and_then(|_| lost());
-        lost.unwrap_or_else(|| match gone {
+            if let Some(error) = self.lost().or_else(|| because.map(|lost| self.lost_error(lost))) {
+                return error;
+            }
+        }
+        match gone {
             Gone::Left => MessageError::PeerLeft { unit },
             Gone::Lost => self.lost_error(unit),
-        })
+        }
     }
 
     /// Whether a unit takes no part any more.
@@ -252,25 +252,24 @@ impl Units {
 
     /// How a unit was lost, as far as this one knows.
     pub fn lost_error(&self, unit: Address) -> MessageError {
-        let pid = self.processes.pid(unit).map_or(String::new(), |pid| format!(" (pid {pid})"));
-        if let Some(error) = self.peers[unit as usize].lost_by.get() {
+        let peer = &self.peers[unit as usize];
+        if let Some(error) = peer.lost_by.get() {
             return error.clone();
         }
-        if unit == self.me() {
-            let reason = "others have given this unit up, which is the one that is told".to_owned();
-            return MessageError::PeerLost { unit, reason };
+        if let Some(error) = peer.broken.get() {
+            return MessageError::BadPeer { unit, error: error.clone() };
         }
-        match self.peers[unit as usize].broken.get() {
-            Some(error) => MessageError::BadPeer { unit, error: error.clone() },
-            None if self.board.has_given_up(unit) => {
-                MessageError::PeerLost { unit, reason: format!("it gave up{pid}") }
-            }
-            None if self.hosts.is_far(unit) => {
-                let said = self.peers[unit as usize].hearsay.get().cloned();
-                MessageError::PeerLost { unit, reason: said.unwrap_or("another unit has lost it".to_owned()) }
-            }
-            None => MessageError::PeerLost { unit, reason: format!("its process{pid} died") },
-        }
+        let pid = self.processes.pid(unit).map_or(String::new(), |pid| format!(" (pid {pid})"));
+        let reason = if unit == self.me() {
+            "others have given this unit up, which is the one that is told".to_owned()
+        } else if self.board.has_given_up(unit) {
+            format!("it gave up{pid}")
+        } else if self.hosts.is_far(unit) {
+            peer.hearsay.get().map_or("another unit has lost it", String::as_str).to_owned()
+        } else {
+            format!("its process{pid} died")
+        };
+        MessageError::PeerLost { unit, reason }
     }
 
     /// The first unit that was lost, as far as this one knows.

@@ -63,26 +63,20 @@ impl Inner {
         deadline: Option<Duration>,
         mut ready: impl FnMut(&Inner) -> Option<Result<T, MessageError>>,
     ) -> Result<T, MessageError> {
-        let (mut value, mut error) = (None, None);
+        let mut found = None;
         let waited = self.wait_over(what, deadline, &mut |inner| {
-            match ready(inner).or_else(|| inner.units.ends_waits().map(Err)) {
+            let done = ready(inner).or_else(|| inner.units.ends_waits().map(Err));
+            let over = match &done {
                 None => return Over::No,
-                Some(Ok(done)) => value = Some(done),
-                Some(Err(e)) => {
-                    let over = if is_loss(&e) { Over::Loss } else { Over::Yes };
-                    error = Some(e);
-                    return over;
-                }
-            }
-            Over::Yes
+                Some(Err(e)) if is_loss(e) => Over::Loss,
+                Some(_) => Over::Yes,
+            };
+            // A loss that was found first does not count beside what was found behind it.
+            found = done;
+            over
         });
-        // A loss that was found first does not count beside what was found behind it.
-        match (waited, value, error) {
-            (Err(e), _, _) => Err(*e),
-            (Ok(()), Some(done), _) => Ok(done),
-            (Ok(()), None, Some(e)) => Err(e),
-            (Ok(()), None, None) => unreachable!("a wait is over with something"),
-        }
+        waited.map_err(|error| *error)?;
+        found.unwrap_or_else(|| unreachable!("a wait is over with something"))
     }
 
     fn wait_over(
