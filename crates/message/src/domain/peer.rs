@@ -6,7 +6,7 @@ use super::room::OVERHEAD;
 use super::system;
 use crate::link::shm::{Link, SendError, Sender, Sizes};
 use crate::types::{Address, ChannelId, Head, Priority};
-use crate::{LinkError, MessageError};
+use crate::MessageError;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -58,14 +58,6 @@ pub struct Peer {
     link: OnceLock<Link>,
     /// Held while the link is made.
     connecting: Mutex<Option<Link>>,
-    /// How it broke the protocol, if it did.
-    pub(super) broken: OnceLock<LinkError>,
-    /// How it was lost, across hosts.
-    pub(super) lost_by: OnceLock<MessageError>,
-    /// How it was lost, in the words of another that left because of it.
-    pub(super) hearsay: OnceLock<String>,
-    /// This unit has told others that it is lost.
-    told: AtomicBool,
     gone: AtomicU8,
     numbers: Arc<Numbers>,
     /// The channel that [`super::Domain::send`] uses.
@@ -130,11 +122,6 @@ impl Peer {
         if let Some(link) = self.link.get() {
             link.close();
         }
-    }
-
-    /// Whether others are to be told now that it is lost: once.
-    pub fn tell_loss(&self) -> bool {
-        !self.told.swap(true, Ordering::AcqRel)
     }
 
     /// The link, once it stands.

@@ -10,7 +10,7 @@ use crate::link::shm::Link;
 use crate::types::{Address, Head};
 use crate::{LinkError, MessageError};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a process may take to die once its memory is gone.
@@ -27,6 +27,7 @@ pub(super) struct Units {
     processes: Arc<Processes>,
     board: Board,
     peers: Vec<Peer>,
+    losses: Vec<Loss>,
     /// Something waits for room on a library channel.
     backlog: AtomicBool,
     /// The first unit that was lost, and one; zero while there is none.
@@ -35,6 +36,19 @@ pub(super) struct Units {
     leaves: AtomicBool,
     /// This unit takes no part any more.
     away: AtomicBool,
+}
+
+/// What is known of the loss of a unit.
+#[derive(Default)]
+struct Loss {
+    /// How it broke the protocol, if it did.
+    broken: OnceLock<LinkError>,
+    /// How it was lost, across hosts.
+    lost_by: OnceLock<MessageError>,
+    /// How it was lost, in the words of another that left because of it.
+    hearsay: OnceLock<String>,
+    /// This unit has told others of it.
+    told: AtomicBool,
 }
 
 impl Units {
@@ -48,6 +62,7 @@ impl Units {
     ) -> Units {
         Units {
             peers: (0..options.units).map(|_| Peer::default()).collect(),
+            losses: (0..options.units).map(|_| Loss::default()).collect(),
             options,
             hosts,
             place,
@@ -252,11 +267,11 @@ impl Units {
 
     /// How a unit was lost, as far as this one knows.
     pub fn lost_error(&self, unit: Address) -> MessageError {
-        let peer = &self.peers[unit as usize];
-        if let Some(error) = peer.lost_by.get() {
+        let loss = &self.losses[unit as usize];
+        if let Some(error) = loss.lost_by.get() {
             return error.clone();
         }
-        if let Some(error) = peer.broken.get() {
+        if let Some(error) = loss.broken.get() {
             return MessageError::BadPeer { unit, error: error.clone() };
         }
         let pid = self.processes.pid(unit).map_or(String::new(), |pid| format!(" (pid {pid})"));
@@ -265,7 +280,7 @@ impl Units {
         } else if self.board.has_given_up(unit) {
             format!("it gave up{pid}")
         } else if self.hosts.is_far(unit) {
-            peer.hearsay.get().map_or("another unit has lost it", String::as_str).to_owned()
+            loss.hearsay.get().map_or("another unit has lost it", String::as_str).to_owned()
         } else {
             format!("its process{pid} died")
         };
@@ -298,7 +313,7 @@ impl Units {
             return self.gone_dead(unit);
         }
         tracing::warn!(unit, %error, "broke the protocol");
-        let _ = self.peers[unit as usize].broken.set(error);
+        let _ = self.losses[unit as usize].broken.set(error);
         Gone::Lost
     }
 
@@ -312,21 +327,21 @@ impl Units {
 
     /// A unit is lost, as this error says. Returns whether that is new.
     pub fn note_loss(&self, unit: Address, error: MessageError) -> bool {
-        let peer = self.peer(unit).ok().filter(|peer| peer.gone() != Some(Gone::Lost));
-        peer.is_some_and(|peer| {
-            let _ = peer.lost_by.set(error);
-            true
-        })
+        let is_new = self.peer(unit).is_ok_and(|peer| peer.gone() != Some(Gone::Lost));
+        if is_new {
+            let _ = self.losses[unit as usize].lost_by.set(error);
+        }
+        is_new
     }
 
     /// Whether others are to be told now that a unit is lost: once.
     pub fn tell_loss(&self, unit: Address) -> bool {
-        self.peers[unit as usize].tell_loss()
+        !self.losses[unit as usize].told.swap(true, Ordering::AcqRel)
     }
 
     /// Another unit has said how this one was lost.
     pub fn note_hearsay(&self, unit: Address, words: String) {
-        let _ = self.peers[unit as usize].hearsay.set(words);
+        let _ = self.losses[unit as usize].hearsay.set(words);
     }
 
     /// A unit takes no part any more. Returns whether there is such a unit.
@@ -343,7 +358,7 @@ impl Units {
 
     /// Whether a unit broke the protocol.
     pub fn has_broken(&self, unit: Address) -> bool {
-        self.peers[unit as usize].broken.get().is_some()
+        self.losses[unit as usize].broken.get().is_some()
     }
 
     /// Whether a unit's process is dead, or dies in a moment: its memory and its sockets go before that is
