@@ -305,10 +305,10 @@ impl Scene {
     }
 
     fn wait(&mut self, sender: &mut Sender) {
-        let (bell, ticket, spin) = (self.bell.clone(), sender.ticket(), Spin::never());
-        sender.wait_taken(ticket, &bell, &spin, Duration::ZERO);
-        sender.ask_for_call();
-        self.broken.sent(sender.send_all(head(3), &[4; 300], &bell, &spin, Duration::ZERO));
+        let bell = self.bell.clone();
+        let look = |sender: &mut &mut Sender| sender.is_taken(sender.ticket()).then_some(());
+        bell.wait(&mut &mut *sender, &Spin::never(), Duration::ZERO, look, |sender| sender.ask_for_call());
+        self.broken.sent(sender.send(head(3), &[4; 300]));
         if let Some(room) = self.broken.sent(sender.room()) {
             assert!(room.messages <= 8 && room.payload_bytes <= 1 << 10);
         }

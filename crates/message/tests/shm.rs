@@ -338,16 +338,7 @@ fn a_closed_link_says_so_and_can_be_drained() {
     a.close();
     b.close();
     assert_eq!(sender.short(head(0)), Err(SendError::Closed));
-    assert_eq!(
-        sender.send_all(
-            head(0),
-            &[1; 99],
-            &Bell::create(1).unwrap(),
-            &polyduct_os::spin::Spin::never(),
-            polyduct_os::clock::now()
-        ),
-        Err(SendError::Closed)
-    );
+    assert_eq!(sender.send(head(0), &[1; 99]), Err(SendError::Closed));
     let mut got = Vec::new();
     while take(&mut receiver, &mut got).unwrap() > 0 {}
     assert_eq!(got.len(), 8);

@@ -54,7 +54,24 @@ fn receive(end: &End, receiver: &mut Receiver<Vec<u8>>, n: usize) -> Vec<(u32, V
 }
 
 fn send(end: &End, sender: &mut Sender, word: u32, payload: &[u8]) {
-    sender.send_all(head(word), payload, &end.bell, &NO_SPIN, soon()).unwrap();
+    let mut taken = at_room(end, sender, |s| s.send(head(word), payload)).unwrap();
+    while taken < payload.len() {
+        taken += at_room(end, sender, |s| s.extend(&payload[taken..])).unwrap();
+    }
+}
+
+/// Tries again whenever there is room, asleep in between.
+fn at_room<T>(
+    end: &End,
+    mut sender: &mut Sender,
+    mut send: impl FnMut(&mut Sender) -> Result<T, SendError>,
+) -> Result<T, SendError> {
+    let look = |sender: &mut &mut Sender| match send(sender) {
+        Err(SendError::Full) => None,
+        done => Some(done),
+    };
+    let sent = end.bell.wait(&mut sender, &NO_SPIN, soon(), look, |sender| sender.ask_for_call());
+    sent.expect("room in good time")
 }
 
 fn small() -> Sizes {
@@ -137,7 +154,9 @@ fn a_posted_message_is_fetched_without_the_senders_processor() {
     for len in [0, 1, 100, 128 << 10, (128 << 10) + 1, 5_000_000] {
         let payload = bytes(len as u32, len);
         let ticket = sender.post(head(9), &payload).unwrap();
-        assert!(sender.wait_taken(ticket, &end.bell, &NO_SPIN, soon()));
+        let look = |sender: &mut Sender| sender.is_taken(ticket).then_some(());
+        let taken = end.bell.wait(&mut sender, &NO_SPIN, soon(), look, |sender| sender.ask_for_call());
+        assert!(taken.is_some());
         assert!(receive(&end, &mut receiver, 1) == [(9, payload)], "{len}");
     }
 }
@@ -179,7 +198,7 @@ fn a_sender_asleep_learns_of_its_receivers_death_by_its_own_bell() {
     while sender.send(head(0), &[1; 100]).is_ok() {}
     end.child.as_mut().unwrap().kill().unwrap();
     let start = polyduct_os::clock::now();
-    let sent = sender.send_all(head(0), &[1; 100], &end.bell, &NO_SPIN, soon());
+    let sent = at_room(&end, &mut sender, |s| s.send(head(0), &[1; 100]));
     assert_eq!(sent, Err(SendError::Closed));
     assert!(polyduct_os::clock::now() - start < PATIENCE / 2);
     watch.join().unwrap();

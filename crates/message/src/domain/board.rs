@@ -88,11 +88,6 @@ impl Board {
         &self.segment
     }
 
-    /// Units of the domain.
-    pub fn units(&self) -> u32 {
-        self.units
-    }
-
     /// The line of a unit.
     ///
     /// # Panics
@@ -178,9 +173,8 @@ impl Board {
 
     /// A unit has said that it leaves, having come to these collective operations.
     pub fn note_leaving(&self, unit: Address, came: CollectiveCount, because: Option<Address>) {
-        let because = because.map_or(0, |lost| u64::from(lost) + 1);
+        self.say_because(unit, because);
         self.line(unit).w[CAME].store(came.0, Ordering::Relaxed);
-        self.line(unit).w[BECAUSE].store(because, Ordering::Relaxed);
         self.line(unit).w[STATE].store(LEAVING, Ordering::Release);
     }
 

@@ -2,7 +2,7 @@
 
 use super::directory::Kind;
 use super::pending::{CallError, MAX_CALLS};
-use super::{peer::lock, system, Inner};
+use super::{system, Domain, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;
 use polyduct_os::clock;
@@ -35,27 +35,48 @@ pub struct Call {
     process: u32,
 }
 
-impl Call {
-    pub(super) fn ask(
-        inner: Arc<Inner>,
+impl Domain {
+    /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
+    ///
+    /// # Errors
+    /// [`MessageError::Handler`]: there is no such function there, or it is a handler of messages; [`MessageError::Limit`]: too
+    /// many calls under way; loss of the unit.
+    pub fn call(
+        &self,
+        to: Address,
+        name: &str,
+        argument: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Call, MessageError> {
+        self.call_with(to, name, argument.to_vec().into(), timeout)
+    }
+
+    /// The same with two words beside the argument, which is not copied.
+    ///
+    /// # Errors
+    /// As [`call`](Domain::call).
+    pub fn call_with(
+        &self,
         to: Address,
         name: &str,
         argument: Parcel,
         timeout: Option<Duration>,
     ) -> Result<Call, MessageError> {
-        inner.peer(to)?;
-        let method = lock(&inner.directory).clone().lookup(name, to, Kind::Calls)?;
+        self.inner.units.peer(to)?;
+        let method = self.inner.handlers.lookup(name, to, Kind::Calls)?;
         let Parcel { words: [first, second], payload } = argument;
-        Call::begin(inner, to, name, timeout, |inner, number| {
+        Call::begin(self.inner.clone(), to, name, timeout, |inner, number| {
             let head = Head { handler: system::CALL, args: [method.0, number, first, second] };
-            match to == inner.options.unit {
+            match to == self.unit() {
                 true => inner.call_self(head, &payload),
                 false => inner.push(to, head, payload)?,
             }
             Ok(())
         })
     }
+}
 
+impl Call {
     /// Has `send` send what asks for an answer, with the number that the answer is to have.
     pub(super) fn begin(
         inner: Arc<Inner>,
@@ -67,7 +88,7 @@ impl Call {
         let now = clock::now();
         let deadline = timeout.and_then(|t| now.checked_add(t));
         let limit = MAX_CALLS as u64;
-        let number = lock(&inner.calls).ask(to, name, now, deadline);
+        let number = inner.calls().ask(to, name, now, deadline);
         let number =
             number.ok_or(MessageError::Limit { what: "calls under way", limit, found: limit + 1 })?;
         // From here on a failure forgets the call.
@@ -94,7 +115,7 @@ impl Call {
         loop {
             self.wait_outcome(deadline, || false)?;
             // Another thread may fetch it in between; then there is nothing to wait for, until the deadline.
-            if let Some(outcome) = lock(&self.inner.calls).poll_outcome(self.number) {
+            if let Some(outcome) = self.inner.calls().poll_outcome(self.number) {
                 return outcome.map_err(MessageError::Call);
             }
         }
@@ -104,7 +125,7 @@ impl Call {
     pub(super) fn wait_or_why(&self) -> Result<Vec<u8>, MessageError> {
         self.wait().map_err(|error| match error {
             MessageError::Call(CallError::PeerGone { unit, .. }) => {
-                self.inner.deaf_error(unit).unwrap_or(error)
+                self.inner.units.deaf_error(unit).unwrap_or(error)
             }
             error => error,
         })
@@ -122,20 +143,19 @@ impl Call {
         fetched: impl Fn() -> bool,
     ) -> Result<(), MessageError> {
         let waited = self.inner.wait("the answer to a call", deadline, |inner| {
-            let answered = (lock(&inner.calls).has_outcome(self.number) || fetched()).then_some(Ok(()));
+            let answered = (inner.calls().has_outcome(self.number) || fetched()).then_some(Ok(()));
             // Who leaves is not told of by the system, as who dies is.
-            answered.or_else(|| inner.deaf_error(self.to).map(Err))
+            answered.or_else(|| inner.units.deaf_error(self.to).map(Err))
         });
         match waited {
             Err(
                 MessageError::PeerLost { .. } | MessageError::PeerLeft { .. } | MessageError::BadPeer { .. },
-            ) if self.inner.deaf_error(self.to).is_some() => {
-                let mut calls = lock(&self.inner.calls);
+            ) if self.inner.units.deaf_error(self.to).is_some() => {
+                let mut calls = self.inner.calls();
                 calls.handle_gone(self.to);
-                if calls.has_outcome(self.number) {
-                    Ok(())
-                } else {
-                    waited
+                match calls.has_outcome(self.number) {
+                    true => Ok(()),
+                    false => waited,
                 }
             }
             other => other,
@@ -144,33 +164,32 @@ impl Call {
 
     /// The result, if it is there: once.
     pub fn poll(&self) -> Option<Result<Vec<u8>, CallError>> {
-        self.look();
-        lock(&self.inner.calls).poll_outcome(self.number).map(|outcome| outcome.map(|result| result.payload))
+        self.poll_parcel().map(|outcome| outcome.map(|result| result.payload))
     }
 
     /// The result with the words that came with it, if it is there: once.
     pub fn poll_parcel(&self) -> Option<Result<Parcel, CallError>> {
         self.look();
-        lock(&self.inner.calls).poll_outcome(self.number)
+        self.inner.calls().poll_outcome(self.number)
     }
 
     /// Whether there is an outcome that was not fetched yet.
     pub fn is_done(&self) -> bool {
         self.look();
-        lock(&self.inner.calls).has_outcome(self.number)
+        self.inner.calls().has_outcome(self.number)
     }
 
     fn look(&self) {
         let _ = self.inner.late_calls(clock::now());
         self.inner.poll();
-        if self.inner.deaf_error(self.to).is_some() {
-            lock(&self.inner.calls).handle_gone(self.to);
+        if self.inner.units.deaf_error(self.to).is_some() {
+            self.inner.calls().handle_gone(self.to);
         }
     }
 
     /// Gives the call up: its outcome is [`CallError::Cancelled`] then, if there was none before.
     pub fn cancel(&self) {
-        if let Some(to) = lock(&self.inner.calls).cancel(self.number) {
+        if let Some(to) = self.inner.calls().cancel(self.number) {
             self.tell(to);
         }
     }
@@ -186,7 +205,7 @@ impl Drop for Call {
         if own_pid() != self.process {
             return;
         }
-        let to = lock(&self.inner.calls).forget(self.number);
+        let to = self.inner.calls().forget(self.number);
         if let Some(to) = to {
             self.tell(to);
         }

@@ -1,6 +1,6 @@
 //! Channels: one writer each, so that sending takes no lock.
 
-use super::{call::Call, peer::Number, system, Inner};
+use super::{call::Call, peer::Number, system, Domain, Inner};
 use crate::engine::Send;
 use crate::link::shm::{SendError, Sender, Ticket};
 use crate::types::{Address, ChannelId, HandlerId, Head, Order, Priority, Token};
@@ -44,6 +44,25 @@ pub enum RawChannel {
     Far(Far),
 }
 
+impl Domain {
+    /// A new channel to a unit, in order; connects to it if it is the first.
+    ///
+    /// # Errors
+    /// [`MessageError::NoUnit`] (this unit itself, too: call the handler instead); [`MessageError::Limit`];
+    /// [`MessageError::PeerLost`], [`MessageError::PeerLeft`], [`MessageError::Timeout`] when connecting.
+    pub fn channel(&self, to: Address, priority: Priority) -> Result<Channel, MessageError> {
+        self.channel_with(to, ChannelOptions { priority, ..ChannelOptions::default() })
+    }
+
+    /// The same for a channel whose messages may come in [any order](crate::Order::Any).
+    ///
+    /// # Errors
+    /// As [`channel`](Domain::channel).
+    pub fn channel_with(&self, to: Address, options: ChannelOptions) -> Result<Channel, MessageError> {
+        Ok(Channel { raw: RawChannel::new(&self.inner, to, options)?, inner: self.inner.clone() })
+    }
+}
+
 /// A channel to a unit of another host.
 pub struct Far {
     to: Address,
@@ -60,10 +79,10 @@ impl RawChannel {
         to: Address,
         options: ChannelOptions,
     ) -> Result<RawChannel, MessageError> {
-        if !inner.hosts.is_far(to) {
+        if !inner.units.hosts().is_far(to) {
             return Near::new(inner, to, options.priority).map(RawChannel::Near);
         }
-        let number = inner.peer(to)?.next_channel().ok_or_else(no_channel)?;
+        let number = inner.units.peer(to)?.next_channel().ok_or_else(no_channel)?;
         let far = Far { to, number, options, under_way: Arc::default() };
         far.check(inner)?;
         Ok(RawChannel::Far(far))
@@ -80,7 +99,7 @@ impl RawChannel {
 
 impl Far {
     fn check(&self, inner: &Inner) -> Result<(), MessageError> {
-        inner.deaf_error(self.to).map_or(Ok(()), Err)
+        inner.units.deaf_error(self.to).map_or(Ok(()), Err)
     }
 
     fn try_send(&mut self, inner: &Inner, head: Head, payload: Bytes) -> Result<Token, MessageError> {
@@ -91,13 +110,13 @@ impl Far {
         sent.map_err(|error| match error {
             MessageError::Full { .. } => error,
             // The link knows only that the unit said good-bye; why, it said before.
-            error => inner.gone_error(self.to).unwrap_or(error),
+            error => inner.units.gone_error(self.to).unwrap_or(error),
         })
     }
 
     fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<Token, MessageError> {
         self.check(inner)?;
-        inner.check_len(payload.len())?;
+        inner.inbox.check_len(payload.len())?;
         // Kept by the link until it has arrived, while the caller goes on.
         let payload = Bytes::copy_from_slice(payload);
         match self.try_send(inner, head, payload.clone()) {
@@ -106,7 +125,7 @@ impl Far {
         }
         inner.wait("the receiver to make room", None, |inner| {
             match self.try_send(inner, head, payload.clone()) {
-                Err(MessageError::Full { to }) => inner.deaf_error(to).map(Err),
+                Err(MessageError::Full { to }) => inner.units.deaf_error(to).map(Err),
                 done => Some(done),
             }
         })
@@ -122,7 +141,7 @@ impl Far {
         };
         inner.wait("the receiver to take the message", None, |inner| match delivered() {
             true => Some(Ok(())),
-            false => inner.gone_error(to).map(Err),
+            false => inner.units.gone_error(to).map(Err),
         })
     }
 
@@ -159,9 +178,9 @@ impl Near {
         let link = inner.link(to)?;
         // A channel that has not said yet what it gave up keeps its number.
         for _ in 0..super::peer::LIBRARY_CHANNEL {
-            let number = inner.peers[to as usize].next_channel().ok_or_else(no_channel)?;
+            let number = inner.units.peer(to)?.next_channel().ok_or_else(no_channel)?;
             if let Some(sender) = link.sender(number.id, priority) {
-                let pull_from = inner.options.config.bytes("pull_from");
+                let pull_from = inner.units.options().config.bytes("pull_from");
                 return Ok(Near { to, sender, _number: number, pull_from });
             }
         }
@@ -171,7 +190,7 @@ impl Near {
     /// Sends, waiting for room and receiving meanwhile.
     fn send(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> Result<(), MessageError> {
         self.check(inner)?;
-        inner.check_len(payload.len())?;
+        inner.inbox.check_len(payload.len())?;
         if payload.len() as u64 >= self.pull_from && self.sender.can_post() {
             let ticket = self.sending(inner, |s| s.post(head, payload))?;
             return Posted { near: self, ticket }.fetched(inner);
@@ -184,7 +203,7 @@ impl Near {
                     // What has come of it is forgotten at the other end: now, or when there is room to say
                     // so.
                     if self.sender.abandon().is_err() {
-                        inner.backlog.store(true, Ordering::Release);
+                        inner.units.note_backlog();
                     }
                     return Err(e);
                 }
@@ -197,11 +216,11 @@ impl Near {
     pub(super) fn send_now(&mut self, inner: &Inner, head: Head, payload: &[u8]) -> bool {
         let len = payload.len() as u64;
         let whole = len <= u64::from(self.sender.cut().whole_bytes) && len < self.pull_from;
-        whole && !inner.is_gone(self.to) && self.sender.send(head, payload).is_ok()
+        whole && !inner.units.is_gone(self.to) && self.sender.send(head, payload).is_ok()
     }
 
     fn check(&self, inner: &Inner) -> Result<(), MessageError> {
-        inner.gone_error(self.to).map_or(Ok(()), Err)
+        inner.units.gone_error(self.to).map_or(Ok(()), Err)
     }
 
     /// Tries until there is room.
@@ -210,39 +229,35 @@ impl Near {
         inner: &Inner,
         mut send: impl FnMut(&mut Sender) -> Result<T, SendError>,
     ) -> Result<T, MessageError> {
-        match send(&mut self.sender) {
-            Err(SendError::Full) => {}
-            done => return done.map_err(|e| self.error(inner, e)),
+        let mut once = |near: &mut Near| match send(&mut near.sender) {
+            Err(SendError::Full) => None,
+            done => Some(done.map_err(|e| near.error(inner, e))),
+        };
+        match once(self) {
+            Some(done) => done,
+            None => self.wait(inner, "the receiver to make room", once),
         }
-        let to = self.to;
-        inner.wait("the receiver to make room", None, |inner| match send(&mut self.sender) {
-            Err(SendError::Full) => {
-                if let Some(e) = inner.gone_error(to) {
-                    return Some(Err(e));
-                }
-                self.sender.ask_for_call();
-                // What was taken before it could know of the question.
-                match send(&mut self.sender) {
-                    Err(SendError::Full) => None,
-                    done => Some(done.map_err(|e| self.error(inner, e))),
-                }
-            }
-            done => Some(done.map_err(|e| self.error(inner, e))),
-        })
     }
 
     /// Waits until the receiver is done with a record.
     fn taken(&mut self, inner: &Inner, ticket: Ticket) -> Result<(), MessageError> {
-        let to = self.to;
-        inner.wait("the receiver to fetch the message", None, |inner| {
-            if self.sender.is_taken(ticket) {
-                return Some(Ok(()));
-            }
-            if let Some(e) = inner.gone_error(to) {
-                return Some(Err(e));
-            }
-            self.sender.ask_for_call();
-            self.sender.is_taken(ticket).then_some(Ok(()))
+        let taken = |near: &mut Near| near.sender.is_taken(ticket).then_some(Ok(()));
+        self.wait(inner, "the receiver to fetch the message", taken)
+    }
+
+    /// Waits until the receiver has done what `look` looks for.
+    fn wait<T>(
+        &mut self,
+        inner: &Inner,
+        what: &str,
+        mut look: impl FnMut(&mut Near) -> Option<Result<T, MessageError>>,
+    ) -> Result<T, MessageError> {
+        inner.wait(what, None, |inner| {
+            look(self).or_else(|| inner.units.gone_error(self.to).map(Err)).or_else(|| {
+                self.sender.ask_for_call();
+                // What was taken before it could know of the question.
+                look(self)
+            })
         })
     }
 
@@ -261,7 +276,7 @@ impl Near {
             },
             SendError::Broken(error) => MessageError::BadPeer { unit: self.to, error },
             SendError::Closed | SendError::NoPull => {
-                inner.gone_error(self.to).unwrap_or(MessageError::PeerLeft { unit: self.to })
+                inner.units.gone_error(self.to).unwrap_or(MessageError::PeerLeft { unit: self.to })
             }
         }
     }
@@ -281,7 +296,9 @@ impl Posted<'_> {
         let to = self.near.to;
         match waited {
             // Whatever ended the wait, a receiver that lives had all of it by then.
-            Err(_) if inner.gone_error(to).is_none() && !self.near.sender.withdraw(self.ticket) => Ok(()),
+            Err(_) if inner.units.gone_error(to).is_none() && !self.near.sender.withdraw(self.ticket) => {
+                Ok(())
+            }
             waited => waited,
         }
     }
@@ -295,15 +312,6 @@ impl Drop for Posted<'_> {
 }
 
 impl Channel {
-    pub(super) fn new(
-        inner: Arc<Inner>,
-        to: Address,
-        options: ChannelOptions,
-    ) -> Result<Channel, MessageError> {
-        let raw = RawChannel::new(&inner, to, options)?;
-        Ok(Channel { inner, raw })
-    }
-
     /// The unit at the other end.
     pub fn to(&self) -> Address {
         match &self.raw {
@@ -379,7 +387,7 @@ impl Channel {
             }
         };
         near.check(&self.inner)?;
-        self.inner.check_len(payload.len())?;
+        self.inner.inbox.check_len(payload.len())?;
         if !near.sender.can_post() {
             near.send(&self.inner, head, payload)?;
             return Ok(work());

@@ -4,13 +4,13 @@
 //! A put or get is cut into packets, a few of them under way at once, so that neither side holds more than
 //! those, and no answer is longer than a message may be.
 
+use super::ask::out_of_turn;
 use super::call::Call;
-use super::peer::lock;
 use super::pending::CallError;
-use super::region::{Copy, Mine};
+use super::region::Copy;
 use super::{system, Inner};
 use crate::types::{Address, HandlerId, Head};
-use crate::{LinkError, MessageError};
+use crate::MessageError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn packets(len: usize, packet: usize) -> impl DoubleEndedIterator<Item = (usize,
 
 impl Inner {
     fn packet(&self) -> usize {
-        PACKET.min(usize::try_from(self.longest).unwrap_or(PACKET)).max(1)
+        PACKET.min(usize::try_from(self.inbox.longest()).unwrap_or(PACKET)).max(1)
     }
 
     /// Asks the owner for one packet.
@@ -124,13 +124,11 @@ impl Inner {
                 let got = self.finish_far(&call, id)?;
                 if let Copy::Get(bytes) = what {
                     if got.len() != len {
-                        let error =
-                            LinkError::OutOfTurn { what: "bytes of another length than was asked for" };
-                        return Err(MessageError::BadPeer { unit, error });
+                        return Err(out_of_turn(unit, "bytes of another length than was asked for"));
                     }
                     bytes[at..at + len].copy_from_slice(&got);
                 }
-                self.pool.give_back(got);
+                self.inbox.pool().give_back(got);
             }
             let Some((_, (at, len))) = next else { return Ok(()) };
             let (handler, payload) = match what {
@@ -146,8 +144,7 @@ impl Inner {
         let call = self.ask_far(unit, system::GET, (id, 0), Vec::new())?;
         let answer = self.finish_far(&call, id)?;
         let len = answer.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
-        let error = LinkError::OutOfTurn { what: "a region's length that is none" };
-        len.ok_or(MessageError::BadPeer { unit, error })
+        len.ok_or_else(|| out_of_turn(unit, "a region's length that is none"))
     }
 
     /// A unit that does not reach this one's memory puts or gets.
@@ -157,8 +154,7 @@ impl Inner {
         args: [u32; 4],
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
-        let region = lock(&self.regions.mine).get(&args[0]).cloned();
-        let region: Mine = region.ok_or("it has no such region")?;
+        let region = self.regions.mine(args[0]).ok_or("it has no such region")?;
         let offset = u64::from(args[1]) | u64::from(args[2]) << 32;
         let offset = usize::try_from(offset).map_err(|_| "an offset beyond memory".to_owned())?;
         if handler == system::PUT {
@@ -171,7 +167,7 @@ impl Inner {
         }
         let len = bytes.try_into().map(u64::from_le_bytes).map_err(|_| "no length".to_owned())?;
         // Checked before so much is allocated.
-        let limit = self.longest;
+        let limit = self.inbox.longest();
         if len > limit {
             return Err(format!("{len} bytes asked for at once; {limit} allowed"));
         }
@@ -179,7 +175,8 @@ impl Inner {
         if offset.checked_add(len).is_none_or(|end| end > all) {
             return Err(format!("bytes {offset} to {offset}+{len} are not all in its {all}"));
         }
-        let mut got = self.pool.take(len).ok_or_else(|| format!("there is no memory for {len} bytes"))?;
+        let mut got =
+            self.inbox.pool().take(len).ok_or_else(|| format!("there is no memory for {len} bytes"))?;
         region.copy(offset, &mut Copy::Get(&mut got)).map(|()| got).map_err(|e| e.to_string())
     }
 }

@@ -1,10 +1,130 @@
-//! Messages that wait to be taken by `recv`: matched by sender and tag, first come first taken.
+//! The inbox: what has come and is not done with, its room and its memory, and the messages that wait for
+//! `recv`, which are matched by sender and tag, first come first taken.
 
-use super::room::{Lease, RoomShare, Rooms};
+use super::peer::lock;
+use super::pool::Pool;
+use super::room::{Buffer, Lease, RoomShare, Rooms};
+use crate::link::shm::{Incoming, Payload};
 use crate::types::Address;
+use crate::MessageError;
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What the messages of a unit hold.
+pub(super) struct Inbox {
+    /// Bytes of a message, at most: settings are found by name, and this one is needed for each message.
+    longest: u64,
+    rooms: Arc<Rooms>,
+    pool: Pool,
+    mailbox: Mutex<Mailbox>,
+}
+
+impl Inbox {
+    /// An empty one, for messages of up to `longest` bytes, which all have their room in `rooms`.
+    pub fn new(longest: u64, rooms: Arc<Rooms>) -> Inbox {
+        Inbox { longest, mailbox: Mutex::new(Mailbox::new(rooms.clone())), rooms, pool: Pool::default() }
+    }
+
+    /// Bytes of a message, at most.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// Whether a message may be as long as that. All units of a domain should have the same limit.
+    pub fn check_len(&self, len: usize) -> Result<(), MessageError> {
+        match self.longest {
+            limit if len as u64 > limit => {
+                Err(MessageError::Limit { what: "bytes of a message", limit, found: len as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The shares of all messages.
+    #[inline]
+    pub fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// Memory of messages that are done with, to be used again.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The messages that wait for `recv`.
+    pub fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
+        lock(&self.mailbox)
+    }
+
+    /// A buffer for a message that comes in pieces; `None` refuses it for now.
+    pub fn buffer(&self, from: Address, m: &Incoming) -> Option<Buffer> {
+        let lease = match RoomShare::message(m.head.handler, m.priority) {
+            RoomShare::Mail => self.room_for_mail(&self.rooms, from, m)?,
+            of => Lease::ask(self.rooms.clone(), of, m.len, m.holds_up)?,
+        };
+        if m.len == 0 {
+            return Some(Buffer::new(Vec::new(), lease));
+        }
+        let bytes = self.pool.take(usize::try_from(m.len).ok()?);
+        if bytes.is_none() {
+            tracing::warn!(from, bytes = m.len, "no memory for a message: it waits");
+        }
+        Some(Buffer::new(bytes?, lease))
+    }
+
+    /// Room for a message for `recv`.
+    fn room_for_mail<R: Deref<Target = Rooms> + Clone>(
+        &self,
+        rooms: &R,
+        from: Address,
+        m: &Incoming,
+    ) -> Option<Lease<R>> {
+        let ask = |of| Lease::ask(rooms.clone(), of, m.len, false);
+        let is_awaited = || self.mailbox().is_awaited(from, m.head.args[0]);
+        ask(RoomShare::Mail).or_else(|| is_awaited().then(|| ask(RoomShare::Awaited)).flatten())
+    }
+
+    /// A message for `recv` has come. Returns whether it was taken: one in one piece that finds no room is not,
+    /// unless it `must` be.
+    pub fn put(&self, from: Address, m: &Incoming, payload: Payload<'_, Buffer>, must: bool) -> bool {
+        let [tag, first, second, _] = m.head.args;
+        let mail = |payload| Mail { from, tag, words: [first, second], payload };
+        if let Payload::Buffer(buffer) = payload {
+            let (bytes, lease) = buffer.into_parts();
+            self.mailbox().put(mail(bytes), lease);
+            return true;
+        }
+        let rooms = self.rooms();
+        let lease = match must {
+            true => Lease::ask(rooms, RoomShare::Mail, m.len, true),
+            false => self.room_for_mail(&rooms, from, m),
+        };
+        let Some(lease) = lease else { return false };
+        let bytes = self.own(payload);
+        self.mailbox().put(mail(bytes), lease);
+        true
+    }
+
+    /// The payload in memory that outlives its delivery.
+    pub fn own(&self, payload: Payload<'_, Buffer>) -> Vec<u8> {
+        match payload {
+            Payload::Bytes(bytes) => {
+                let Some(mut buffer) = self.pool.take(bytes.len()) else { return bytes.to_vec() };
+                buffer.copy_from_slice(bytes);
+                buffer
+            }
+            Payload::Buffer(buffer) => buffer.into_parts().0,
+        }
+    }
+
+    /// The memory of a payload that was handled is used again.
+    pub fn recycle(&self, payload: Payload<'_, Buffer>) {
+        if let Payload::Buffer(buffer) = payload {
+            self.pool.give_back(buffer.into_parts().0);
+        }
+    }
+}
 
 /// A message for `recv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +188,16 @@ impl Mailbox {
             self.expect(from, tag);
         }
         mail
+    }
+
+    /// Whether one of these messages is there; where none is, somebody waits for each: should one find no room
+    /// when it comes, it comes all the same.
+    pub fn has_or_await(&mut self, wanted: &[(Option<Address>, Option<u32>)]) -> bool {
+        let there = wanted.iter().any(|&(from, tag)| self.has(from, tag));
+        if !there {
+            wanted.iter().for_each(|&(from, tag)| self.expect(from, tag));
+        }
+        there
     }
 
     /// Somebody waits for such a message, or will as soon as it may: one finds room when it comes.

@@ -1,13 +1,11 @@
 //! Takes a unit out of its domain: in order, or because it cannot go on.
 
 use super::ask::knock;
-use super::dispatch::in_handler;
+use super::handlers::in_handler;
 use super::host::Host;
-use super::peer::lock;
 use super::wait::is_loss;
-use super::{Inner, OnLoss};
+use super::{Domain, Inner};
 use crate::MessageError;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,42 +58,73 @@ fn warn(left: Result<(), MessageError>) {
     }
 }
 
+impl Domain {
+    /// Leaves the domain in order: the others may wait for this unit no more, and calls of any kind are
+    /// refused at their ends. Waits until what was sent, handlers' answers included, is with the others or
+    /// lies where they will find it, as long as they live. Messages that wait here to be taken are dropped.
+    /// The first call counts, whichever handle it is made with. Waits of other threads end then with
+    /// [`MessageError::PeerLeft`] of this very unit.
+    ///
+    /// # Errors
+    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes)
+    /// and
+    /// [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost. [`MessageError::InHandler`]:
+    /// nothing was done.
+    pub fn leave(&self) -> Result<(), MessageError> {
+        self.inner.leave()
+    }
+
+    /// The same unless somebody else has a handle, too: the unit leaves when that is dropped, which cannot
+    /// say how it went.
+    ///
+    /// # Errors
+    /// As [`leave`](Domain::leave).
+    pub fn close(self) -> Result<(), MessageError> {
+        Arc::into_inner(self.part).map_or(Ok(()), |part| part.inner.leave())
+    }
+
+    /// Gives up: for the others this unit is lost from now on, as if its process had died. For those who
+    /// cannot go on, and whose process lives.
+    pub fn give_up(&self) {
+        self.inner.give_up();
+    }
+}
+
 impl Inner {
     /// Leaves when others have what this unit sent; the first time. Who has left takes no mail any more: two
     /// that leave would each wait for room that the other makes by taking its own.
     pub(super) fn leave(&self) -> Result<(), MessageError> {
-        if self.left.load(Ordering::Acquire) {
+        if self.units.leaves() {
             return Ok(());
         }
         if in_handler() {
             return Err(MessageError::InHandler);
         }
-        if self.left.swap(true, Ordering::AcqRel) {
+        if self.units.begin_to_leave() {
             return Ok(());
         }
-        lock(&self.mailbox).clear();
+        self.inbox.mailbox().clear();
         // What waits for room goes before. After a loss, or a breach, that ends all waits nobody waits for
         // it.
         let sent = |inner: &Inner| (!inner.flush_backlog()).then_some(Ok(()));
         match self.wait("others to take what was sent", None, sent) {
-            Err(error) if !is_loss(&error) && self.lost().is_none() => {
+            Err(error) if !is_loss(&error) && self.units.lost().is_none() => {
                 self.end_early();
                 return Err(error);
             }
             _ => {}
         }
-        // Who goes on after a loss does not leave because of it.
-        let because = (self.options.on_loss == OnLoss::Raise).then(|| self.leaves_because_of()).flatten();
-        self.board.leave(self.options.unit, because);
-        self.go_away();
+        let because = self.units.leave();
+        // The waits of other threads end.
+        self.receiving.stir();
         match &self.net {
-            Some(net) => net.leave(self, because),
+            Some(net) => net.leave(&self.units, because),
             None => Ok(()),
         }
     }
 
     pub(super) fn give_up(&self) {
-        if !self.left.swap(true, Ordering::AcqRel) {
+        if !self.units.begin_to_leave() {
             self.end_early();
         }
     }
@@ -103,25 +132,14 @@ impl Inner {
     /// Ends this unit's part while others do not have all that it sent: to them it is lost.
     fn end_early(&self) {
         // Where all know of a loss already, nobody waits any more.
-        let news = self.lost().is_none();
-        self.board.give_up(self.options.unit, self.leaves_because_of());
-        self.go_away();
+        let news = self.units.lost().is_none();
+        self.units.give_up();
+        self.receiving.stir();
         if news {
-            knock(&self.who(), &self.board);
+            knock(&self.units.who(), self.units.board());
         }
         if let Some(net) = &self.net {
-            net.give_up(self);
+            net.give_up(&self.units);
         }
-    }
-
-    /// Ends the links, and the waits of other threads: nobody looks for them any more.
-    fn go_away(&self) {
-        self.away.store(true, Ordering::Release);
-        for peer in &self.peers {
-            if let Some(link) = peer.link.get() {
-                link.close();
-            }
-        }
-        self.stir();
     }
 }

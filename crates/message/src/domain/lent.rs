@@ -9,10 +9,11 @@
 //!
 //! Memory that is taken back is not copied to or from any more: see [`Gate`].
 
+use super::ask::out_of_turn;
 use super::host::Whereabouts;
 use super::host_map::Processes;
-use super::peer::lock;
 use super::region::{out_of_range, Copy, Mine};
+use super::wait::SLICE;
 use super::Inner;
 use crate::link::shm::{Gate, Memory, RemoteMemory};
 use crate::types::Address;
@@ -25,8 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-/// How often who takes memory back looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(100);
 /// How long a dropped handle waits for those who copy.
 const LAST_COPIES: Duration = Duration::from_secs(5);
 
@@ -50,7 +49,7 @@ pub(super) struct Lending {
     /// Until it is withdrawn. Copies by this process hold it for reading.
     memory: RwLock<Option<Memory>>,
     gate: Gate,
-    members: Arc<Processes>,
+    processes: Arc<Processes>,
 }
 
 impl Lending {
@@ -88,7 +87,7 @@ impl Lending {
 
     /// Whether the process of a unit has ended.
     fn is_dead(&self, unit: Address) -> bool {
-        self.members.watch(unit).is_none_or(|process| match process {
+        self.processes.watch(unit).is_none_or(|process| match process {
             Ok(process) => !process.is_alive(),
             Err(e) => e.is_peer_gone(),
         })
@@ -99,10 +98,12 @@ impl Lent {
     pub(super) fn new(inner: &Arc<Inner>, id: u32, memory: Memory) -> Result<Lent, MessageError> {
         // Where that cannot be permitted, partners ask for the bytes.
         let _ = polyduct_os::remote::permit_readers();
-        let (gate, members) = (Gate::create(inner.hosts.users())?, inner.members.clone());
-        let lending = Arc::new(Lending { id, memory: RwLock::new(Some(memory)), gate, members });
+        let units = &inner.units;
+        let (gate, processes) = (Gate::create(units.hosts().users())?, units.processes().clone());
+        let lending = Arc::new(Lending { id, memory: RwLock::new(Some(memory)), gate, processes });
         inner.regions.add(id, Mine::Lent(lending.clone()))?;
-        Ok(Lent { lending, inner: Arc::downgrade(inner), timeout: inner.options.timeout, process: own_pid() })
+        let timeout = units.options().timeout;
+        Ok(Lent { lending, inner: Arc::downgrade(inner), timeout, process: own_pid() })
     }
 
     /// Its number.
@@ -157,9 +158,9 @@ impl Lent {
         }
         let inner = self.inner.upgrade();
         if let Some(inner) = &inner {
-            inner.regions.remove_lent(lending);
+            inner.regions.remove(lending.id, lending);
         }
-        let interrupt = inner.and_then(|inner| inner.options.interrupt.clone());
+        let interrupt = inner.and_then(|inner| inner.units.options().interrupt.clone());
         lending.gate.close();
         let start = clock::now();
         let deadline = timeout.map_or(Duration::MAX, |t| start.saturating_add(t));
@@ -222,15 +223,13 @@ impl Borrowed {
         (address, len): (u64, u64),
         gate: OwnedFd,
     ) -> Result<Borrowed, MessageError> {
-        let gate = Gate::attach(gate, inner.hosts.users()).map_err(|_| {
-            let error = LinkError::OutOfTurn { what: "a gate that is none" };
-            MessageError::BadPeer { unit, error }
-        })?;
+        let gate = Gate::attach(gate, inner.units.hosts().users())
+            .map_err(|_| out_of_turn(unit, "a gate that is none"))?;
         let len = usize::try_from(len).map_err(|_| {
             let (what, expected) = ("a region's length", "less than memory has");
             MessageError::BadPeer { unit, error: LinkError::BadField { what, found: len, expected } }
         })?;
-        let process = inner.members.watch(unit).ok_or(MessageError::PeerLeft { unit })?;
+        let process = inner.units.processes().watch(unit).ok_or(MessageError::PeerLeft { unit })?;
         let process = process.map_err(|e| inner.why(unit, inner.dead_or(unit, e)))?;
         let memory = RemoteMemory::new(RemoteReader::of(process), address, len);
         Ok(Borrowed { memory, len, gate, denied: AtomicBool::new(false) })
@@ -268,7 +267,7 @@ impl Inner {
         match e {
             e if e.is_peer_gone() => MessageError::PeerLost { unit, reason: e.to_string() },
             // Its memory goes before its process is known to be dead.
-            OsError::BadAddress { .. } if self.is_dying(unit) => {
+            OsError::BadAddress { .. } if self.units.is_dying(unit) => {
                 MessageError::PeerLost { unit, reason: "its process died".to_owned() }
             }
             OsError::BadAddress { addr, .. } => {
@@ -276,16 +275,6 @@ impl Inner {
                 MessageError::BadPeer { unit, error }
             }
             e => e.into(),
-        }
-    }
-}
-
-impl super::region::Regions {
-    /// The region is not found any more, if it is still this one.
-    fn remove_lent(&self, lending: &Arc<Lending>) {
-        let mut mine = lock(&self.mine);
-        if matches!(mine.get(&lending.id), Some(Mine::Lent(there)) if Arc::ptr_eq(there, lending)) {
-            mine.remove(&lending.id);
         }
     }
 }

@@ -97,7 +97,10 @@ impl Domain {
     /// As [`put`](Domain::put); [`MessageError::Limit`] when too much is under way. To another host bytes
     /// beyond the region's end are told by [`Put::wait`], and those before it are written.
     pub fn start_put(&self, to: Address, id: u32, offset: usize, bytes: &[u8]) -> Result<Put, MessageError> {
-        self.inner.start_put(to, id, offset, bytes)
+        match self.inner.copy_near(to, id, offset, &mut Copy::Put(bytes))? {
+            true => Ok(Put::done(self.inner.clone(), id)),
+            false => self.inner.start_put_far(to, id, offset, bytes),
+        }
     }
 
     /// A [`put`](Domain::put), after which the unit gets a message: when its handler runs, the bytes are
@@ -114,7 +117,7 @@ impl Domain {
         bytes: &[u8],
         notice: Notice<'_>,
     ) -> Result<(), MessageError> {
-        self.inner.peer(to)?;
+        self.inner.units.peer(to)?;
         self.lookup(notice.handler, to)?;
         self.put(to, id, offset, bytes)?;
         self.post(to, notice.handler, notice.args, &[])
@@ -133,7 +136,7 @@ impl Domain {
         bytes: &mut [u8],
         notice: Notice<'_>,
     ) -> Result<(), MessageError> {
-        self.inner.peer(from)?;
+        self.inner.units.peer(from)?;
         self.lookup(notice.handler, from)?;
         self.get(from, id, offset, bytes)?;
         self.post(from, notice.handler, notice.args, &[])

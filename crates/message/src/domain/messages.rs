@@ -2,13 +2,12 @@
 
 use super::channel::{ChannelOptions, RawChannel};
 use super::directory::HandlerError;
+use super::handlers::in_handler;
 use super::inbox::Mail;
-use super::peer::{lock, try_lock};
 use super::room::{Lease, RoomShare};
-use super::{dispatch, system, Domain};
+use super::{system, Domain, Inner};
 use crate::types::{Address, Head};
 use crate::MessageError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Domain {
@@ -25,15 +24,15 @@ impl Domain {
     /// than may wait.
     pub fn send(&self, to: Address, tag: u32, words: [u32; 2], payload: &[u8]) -> Result<(), MessageError> {
         if to == self.unit() {
-            let (rooms, found) = (&self.inner.rooms, payload.len() as u64);
-            let Some(lease) = Lease::ask(&**rooms, RoomShare::Mail, found, false) else {
+            let (rooms, found) = (self.inner.inbox.rooms(), payload.len() as u64);
+            let Some(lease) = Lease::ask(rooms, RoomShare::Mail, found, false) else {
                 let (what, limit) = ("bytes of messages to this unit itself", rooms.limit(RoomShare::Mail));
                 return Err(MessageError::Limit { what, limit, found });
             };
             let mail = Mail { from: to, tag, words, payload: payload.to_vec() };
-            lock(&self.inner.mailbox).put(mail, lease);
+            self.inner.inbox.mailbox().put(mail, lease);
             // Another thread may wait for it.
-            self.inner.stir();
+            self.inner.receiving.stir();
             return Ok(());
         }
         self.send_in_order(to, Head { handler: system::MAIL, args: [tag, words[0], words[1], 0] }, payload)
@@ -46,33 +45,31 @@ impl Domain {
     /// As [`send`](Domain::send); [`MessageError::Handler`]: there is no such handler there, or it is a
     /// function.
     pub fn post(&self, to: Address, name: &str, args: [u32; 4], payload: &[u8]) -> Result<(), MessageError> {
-        self.inner.peer(to)?;
+        self.inner.units.peer(to)?;
         let head = Head { handler: self.lookup(name, to)?, args };
         if to != self.unit() {
             return self.send_in_order(to, head, payload);
         }
-        let table = lock(&self.inner.table).clone();
-        match dispatch::post_self(&self.inner, head, payload, &table) {
+        match self.inner.post_self(head, payload) {
             true => Ok(()),
             false => Err(HandlerError::NotThere { name: name.to_owned(), unit: to }.into()),
         }
     }
 
     fn send_in_order(&self, to: Address, head: Head, payload: &[u8]) -> Result<(), MessageError> {
-        if dispatch::in_handler() {
+        if in_handler() {
             // This very thread may hold the channel, or be the one that would have to receive before there is
             // room.
             return self.inner.push(to, head, payload.to_vec());
         }
         // A channel for each call would not keep the order between calls; one for all keeps it. Another
         // thread may hold it for as long as its receiver makes no room.
-        let peer = self.inner.peer(to)?;
-        let turn = || try_lock(&peer.mail).filter(|_| !peer.sends_mail_of_handlers());
-        let mut mail = match turn() {
+        let peer = self.inner.units.peer(to)?;
+        let mut mail = match peer.mail_turn() {
             Some(mail) => mail,
-            None => self.inner.wait("another thread to have sent", None, |inner| match turn() {
+            None => self.inner.wait("another thread to have sent", None, |inner| match peer.mail_turn() {
                 Some(mail) => Some(Ok(mail)),
-                None => inner.gone_error(to).map(Err),
+                None => inner.units.gone_error(to).map(Err),
             })?,
         };
         let channel = match &mut *mail {
@@ -81,11 +78,7 @@ impl Domain {
         };
         let sent = channel.send(&self.inner, head, payload);
         drop(mail);
-        if self.inner.backlog.load(Ordering::Acquire) {
-            // Of what handlers sent meanwhile, messages for `recv` waited for this one.
-            self.inner.flush_backlog();
-        }
-        self.inner.stir();
+        self.inner.end_mail_turn();
         sent
     }
 
@@ -98,20 +91,20 @@ impl Domain {
     /// waits; [`MessageError::Timeout`], [`MessageError::Interrupted`].
     pub fn recv(&self, from: Option<Address>, tag: Option<u32>) -> Result<Mail, MessageError> {
         if let Some(from) = from {
-            self.inner.peer(from)?;
+            self.inner.units.peer(from)?;
         }
         let taken = self.inner.wait("a message", None, |inner| {
             if let Some(mail) = inner.take_or_await_mail(from, tag) {
                 return Some(Ok(mail));
             }
             match from {
-                Some(from) => inner.gone_error(from).map(Err),
+                Some(from) => inner.units.gone_error(from).map(Err),
                 // Somebody may still send, if it be this unit itself in another thread.
-                None => inner.all_gone().map(Err),
+                None => inner.units.all_gone().map(Err),
             }
         });
         if taken.is_err() {
-            lock(&self.inner.mailbox).forget_awaited(from, tag);
+            self.inner.inbox.mailbox().forget_awaited(from, tag);
         }
         taken
     }
@@ -129,9 +122,9 @@ impl Domain {
         payload: &[u8],
         (from, its): (Option<Address>, Option<u32>),
     ) -> Result<Mail, MessageError> {
-        lock(&self.inner.mailbox).expect(from, its);
+        self.inner.inbox.mailbox().expect(from, its);
         if let Err(error) = self.send(to, tag, words, payload) {
-            lock(&self.inner.mailbox).forget_awaited(from, its);
+            self.inner.inbox.mailbox().forget_awaited(from, its);
             return Err(error);
         }
         self.recv(from, its)
@@ -152,25 +145,17 @@ impl Domain {
         mut done: impl FnMut() -> bool,
     ) -> Result<bool, MessageError> {
         for from in wanted.iter().filter_map(|&(from, _)| from) {
-            self.inner.peer(from)?;
+            self.inner.units.peer(from)?;
         }
         let is_gone = |from: Option<Address>| match from {
-            Some(from) => self.inner.gone_error(from).is_some(),
-            None => self.inner.all_gone().is_some(),
+            Some(from) => self.inner.units.gone_error(from).is_some(),
+            None => self.inner.units.all_gone().is_some(),
         };
         let waited = self.inner.wait("any of several", deadline, |inner| {
-            let there = {
-                let mut mailbox = lock(&inner.mailbox);
-                let there = wanted.iter().any(|&(from, tag)| mailbox.has(from, tag));
-                if !there {
-                    // Should one find no room when it comes, it comes all the same.
-                    wanted.iter().for_each(|&(from, tag)| mailbox.expect(from, tag));
-                }
-                there
-            };
+            let there = inner.inbox.mailbox().has_or_await(wanted);
             (there || done() || wanted.iter().any(|&(from, _)| is_gone(from))).then_some(Ok(()))
         });
-        let mut mailbox = lock(&self.inner.mailbox);
+        let mut mailbox = self.inner.inbox.mailbox();
         wanted.iter().for_each(|&(from, tag)| mailbox.forget_awaited(from, tag));
         match waited {
             Ok(()) => Ok(true),
@@ -187,6 +172,17 @@ impl Domain {
 
     /// Takes back the payload of a message, so that its memory is used again.
     pub fn give_back(&self, payload: Vec<u8>) {
-        self.inner.pool.give_back(payload);
+        self.inner.inbox.pool().give_back(payload);
+    }
+}
+
+impl Inner {
+    /// This thread has sent to a unit, and others may.
+    pub(super) fn end_mail_turn(&self) {
+        if self.units.has_backlog() {
+            // Of what handlers sent meanwhile, messages for `recv` waited for this one.
+            self.flush_backlog();
+        }
+        self.receiving.stir();
     }
 }

@@ -9,14 +9,16 @@
 //! To units of this host nothing goes over the network, and nothing that comes from there is believed of
 //! them: their connections, left from when all met, say nothing more.
 
+use super::handlers::Table;
 use super::host_map::Hosts;
 use super::leave::LAST_NEWS;
 use super::meet::{self, Met, Network};
 use super::options::Options;
-use super::peer::{lock, Gone, BACKLOG, LIBRARY_CHANNEL};
-use super::room::{Buffer, Lease, RoomShare, Rooms, OVERHEAD};
+use super::peer::{lock, Gone, LIBRARY_CHANNEL};
+use super::room::{Buffer, Lease, RoomShare, Rooms};
+use super::units::Units;
 use super::wait::SLICE;
-use super::{system, Inner, Table};
+use super::{system, Inner};
 use crate::engine::{self, Send};
 use crate::link::net::config::NetEvent;
 use crate::link::net::endpoint::{within, NetEndpoint};
@@ -26,7 +28,7 @@ use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -49,21 +51,8 @@ pub(super) struct Net {
     endpoint: NetEndpoint<Buffer>,
     /// What came while the units met.
     early: Mutex<VecDeque<NetEvent<Buffer>>>,
-    /// What the library sends and finds no room for.
-    queue: Mutex<Queue>,
     /// What channels sent and is not with the receiver's program yet, each with its channel's count of such.
     undelivered: Mutex<FxHashMap<(Address, Token), Arc<AtomicU64>>>,
-}
-
-/// For each unit that something waits for; apart what is for `recv` there, which may wait until a program
-/// takes it.
-type Queue = HashMap<(Address, Priority), Waiting>;
-
-/// Messages in order, and their bytes.
-#[derive(Default)]
-struct Waiting {
-    messages: VecDeque<(Head, Bytes)>,
-    bytes: usize,
 }
 
 impl Net {
@@ -90,7 +79,7 @@ impl Net {
         let endpoint = NetEndpoint::start(config, give)?;
         let Met { hosts, place, early } = meet::meet(options, network, &endpoint)?;
         let early = Mutex::new(early.into());
-        Ok((Net { endpoint, early, queue: Mutex::default(), undelivered: Mutex::default() }, hosts, place))
+        Ok((Net { endpoint, early, undelivered: Mutex::default() }, hosts, place))
     }
 
     /// Looks at what comes while the units of this host find each other, and keeps it; `seen` counts what it
@@ -146,7 +135,7 @@ impl Net {
                 Ok(None) => return n,
                 Err(error) => {
                     // The sockets are of no further use: neither is any partner there.
-                    for unit in inner.hosts.far() {
+                    for unit in inner.units.hosts().far() {
                         inner.lost_by(unit, error.clone());
                     }
                     return n;
@@ -167,7 +156,7 @@ impl Net {
 
     fn handle(&self, inner: &Inner, handlers: &Table, event: NetEvent<Buffer>) {
         match event {
-            NetEvent::Message { from, message } if !inner.hosts.is_far(from) => {
+            NetEvent::Message { from, message } if !inner.units.hosts().is_far(from) => {
                 // Said once more when all had met, or by one who does not keep to what all were told then.
                 if message.head.handler != system::MEET {
                     inner.broke(from, LinkError::OutOfTurn { what: "a message by the network on one host" });
@@ -192,10 +181,10 @@ impl Net {
             }
             // Their processes and the board tell all there is to tell of units of this host.
             NetEvent::Left { unit } | NetEvent::Lost { unit, .. } | NetEvent::Unreachable { unit, .. }
-                if !inner.hosts.is_far(unit) => {}
+                if !inner.units.hosts().is_far(unit) => {}
             // Who gave up says good-bye, too, and is lost all the same.
             NetEvent::Left { unit } => {
-                if inner.peers.get(unit as usize).is_some_and(|peer| peer.gone().is_none()) {
+                if inner.units.peer(unit).is_ok_and(|peer| peer.gone().is_none()) {
                     inner.set_gone(unit, Gone::Left);
                 }
             }
@@ -212,9 +201,9 @@ impl Net {
 
     /// A unit of another host is lost. Unit 0 tells those who have no connection to it.
     pub fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
-        let error = match inner.board.is_leaving(unit) {
+        let error = match inner.units.board().is_leaving(unit) {
             // Who leaves because of a loss does not wait.
-            true if inner.board.because(unit).is_some() => return inner.set_gone(unit, Gone::Left),
+            true if inner.units.board().because(unit).is_some() => return inner.set_gone(unit, Gone::Left),
             true => {
                 let reason = format!("it left, and what it had still to send is lost: {}", reason(&error));
                 MessageError::PeerLost { unit, reason }
@@ -222,9 +211,9 @@ impl Net {
             false => error,
         };
         inner.lost_by(unit, error.clone());
-        if inner.options.unit == 0 && inner.peers[unit as usize].tell_loss() {
+        if inner.units.me() == 0 && inner.units.tell_loss(unit) {
             let (head, words) = (lost_head(unit), reason(&error).into_bytes());
-            for to in (1..inner.options.units).filter(|&to| to != unit) {
+            for to in inner.units.all().skip(1).filter(|&to| to != unit) {
                 // Who has gone, too, need not be told.
                 let _ = inner.push(to, head, words.clone());
             }
@@ -233,21 +222,21 @@ impl Net {
 
     /// A unit of this host is lost: tells those on others whom this unit is connected to, which are all for
     /// unit 0. Does not wait.
-    pub fn tell_far(&self, inner: &Inner, unit: Address) {
-        if !inner.peers[unit as usize].tell_loss() {
+    pub fn tell_far(&self, units: &Units, unit: Address) {
+        if !units.tell_loss(unit) {
             return;
         }
-        let words = reason(&inner.lost_error(unit)).into_bytes();
-        for to in self.far_connected(inner) {
-            let _ = self.push(inner, to, lost_head(unit), words.clone());
+        let words = reason(&units.lost_error(unit)).into_bytes();
+        for to in self.far_connected(units) {
+            let _ = units.push(Some(self), to, lost_head(unit), words.clone());
         }
     }
 
     /// Units of other hosts that are connected.
-    fn far_connected(&self, inner: &Inner) -> Vec<Address> {
-        let mut units = self.endpoint.connected();
-        units.retain(|&unit| inner.hosts.is_far(unit));
-        units
+    fn far_connected(&self, units: &Units) -> Vec<Address> {
+        let mut connected = self.endpoint.connected();
+        connected.retain(|&unit| units.hosts().is_far(unit));
+        connected
     }
 
     /// Sends on a channel, of whose messages `under_way` counts those that are not delivered.
@@ -295,63 +284,12 @@ impl Net {
         self.endpoint.connected().into_iter().map(move |to| [of(to, Priority::High), of(to, Priority::Low)])
     }
 
-    /// Sends for the library, now or when there is room.
-    ///
-    /// # Errors
-    /// [`MessageError::Limit`] when too much waits for the unit, unless it [must find a
-    /// place](system::must_find_a_place).
-    pub fn push(&self, inner: &Inner, to: Address, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
-        let mut queue = lock(&self.queue);
-        let waiting = queue.entry((to, pushed_priority(&head))).or_default();
-        let bytes = payload.len() + OVERHEAD as usize;
-        let must = system::must_find_a_place(&head, payload.len());
-        if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > BACKLOG && !must {
-            let (limit, found) = (BACKLOG as u64, (waiting.bytes + bytes) as u64);
-            return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
-        }
-        waiting.bytes += bytes;
-        waiting.messages.push_back((head, Bytes::from(payload)));
-        self.send_waiting(inner, to, waiting);
-        let waits = waiting.bytes > 0;
-        drop(queue);
-        if waits {
-            inner.backlog.store(true, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Sends what waits, as far as there is room. Returns whether anything still waits.
-    pub fn flush(&self, inner: &Inner) -> bool {
-        let mut queue = lock(&self.queue);
-        queue.retain(|&(to, _), waiting| {
-            self.send_waiting(inner, to, waiting);
-            waiting.bytes > 0
-        });
-        !queue.is_empty()
-    }
-
-    /// Sends what waits for a unit, up to the first that finds no room.
-    fn send_waiting(&self, inner: &Inner, to: Address, waiting: &mut Waiting) {
-        let gone = inner.peers.get(to as usize).is_none_or(|p| p.gone().is_some());
-        while let Some((head, payload)) = waiting.messages.front() {
-            if !gone {
-                let (order, payload) = (Order::Ordered, payload.clone());
-                let message = Send { priority: pushed_priority(head), order, head: *head, payload };
-                // Any other error: nobody is there to take it, which an event tells.
-                if let Err(MessageError::Full { .. }) =
-                    self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message)
-                {
-                    break;
-                }
-            }
-            waiting.bytes -= payload.len() + OVERHEAD as usize;
-            waiting.messages.pop_front();
-        }
-    }
-
-    /// Whether a message of this kind waits to be sent.
-    pub fn owes(&self, is_kind: impl Fn(&Head) -> bool) -> bool {
-        lock(&self.queue).values().flat_map(|waiting| &waiting.messages).any(|(head, _)| is_kind(head))
+    /// Sends for the library, unless there is no room: `false`.
+    pub fn offer(&self, to: Address, priority: Priority, head: Head, payload: Bytes) -> bool {
+        let message = Send { priority, order: Order::Ordered, head, payload };
+        let sent = self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message);
+        // Any other error: nobody is there to take it, which an event tells.
+        !matches!(sent, Err(MessageError::Full { .. }))
     }
 
     /// Messages that have come and were not handled, high and low. Exact while nobody else polls.
@@ -366,20 +304,15 @@ impl Net {
     }
 
     /// Tells all on other hosts who are connected that this unit gives up.
-    pub fn give_up(&self, inner: &Inner) {
-        for to in self.far_connected(inner) {
+    pub fn give_up(&self, units: &Units) {
+        for to in self.far_connected(units) {
             let head = Head { handler: system::LEAVING, args: [0, 1, 0, 0] };
-            let _ = self.push(inner, to, head, Vec::new());
+            let _ = units.push(Some(self), to, head, Vec::new());
         }
-        self.flush(inner);
-        if let Err(error) = self.endpoint.say_goodbye(|_| true, |to| self.owes_to(to), within(FAREWELL)) {
+        units.flush_far(self);
+        if let Err(error) = self.endpoint.say_goodbye(|_| true, |to| units.owes(to), within(FAREWELL)) {
             tracing::warn!(%error, "gave up while something was under way");
         }
-    }
-
-    /// Whether something waits that could not even be sent to a unit.
-    fn owes_to(&self, to: Address) -> bool {
-        lock(&self.queue).iter().any(|(&(unit, _), waiting)| unit == to && waiting.bytes > 0)
     }
 
     /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent.
@@ -388,34 +321,34 @@ impl Net {
     /// # Errors
     /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: who does not have
     /// all by then is told.
-    pub fn leave(&self, inner: &Inner, because: Option<Address>) -> Result<(), MessageError> {
+    pub fn leave(&self, units: &Units, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
-        let mut words = inner.board.came(inner.options.unit).0.to_le_bytes().to_vec();
+        let mut words = units.board().came(units.me()).0.to_le_bytes().to_vec();
         // Who hears of the loss by this first hears how it came.
-        if let Some(MessageError::PeerLost { reason, .. }) = because.map(|lost| inner.lost_error(lost)) {
+        if let Some(MessageError::PeerLost { reason, .. }) = because.map(|lost| units.lost_error(lost)) {
             words.extend(reason.into_bytes());
         }
-        for to in self.far_connected(inner) {
-            let _ = self.push(inner, to, Head { handler: system::LEAVING, args }, words.clone());
+        for to in self.far_connected(units) {
+            let _ = units.push(Some(self), to, Head { handler: system::LEAVING, args }, words.clone());
         }
-        let interrupt = inner.options.interrupt.as_ref();
         let in_time =
-            within(because.map_or(inner.options.timeout, |_| Some(LAST_NEWS)).unwrap_or(Duration::MAX));
-        let go_on = |what: &str| match interrupt.is_some_and(|ask| ask()) {
+            within(because.map_or(units.options().timeout, |_| Some(LAST_NEWS)).unwrap_or(Duration::MAX));
+        let go_on = |what: &str| match units.options().is_interrupted() {
             true => Err(MessageError::Interrupted),
             false => in_time(what),
         };
         // What found no room goes before the good-bye.
         let mut said = Ok(());
-        while said.is_ok() && self.flush(inner) {
+        while said.is_ok() && units.flush_far(self) {
             let time = go_on("others to take what was sent");
             said = time.and_then(|time| self.endpoint.next_event(Some(time.min(SLICE))).map(drop));
         }
         // Who is known to be dead answers nothing, and those of this host have the board.
-        let there = |to: Address| inner.hosts.is_far(to) && inner.peers[to as usize].gone().is_none();
+        let there =
+            |to: Address| units.hosts().is_far(to) && units.peer(to).is_ok_and(|peer| peer.gone().is_none());
         let go_on = |what: &str| said.clone().and_then(|()| go_on(what));
         // What another thread sends from here on is no part of it: all know that this unit leaves.
-        let owes = |to| said.is_err() && self.owes_to(to);
+        let owes = |to| said.is_err() && units.owes(to);
         let left = self.endpoint.say_goodbye(there, owes, go_on).and(said.clone());
         // Who goes because of a loss waits for nobody.
         left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
@@ -455,13 +388,4 @@ pub(super) fn read_reason(words: &[u8]) -> String {
 /// What tells of a loss.
 fn lost_head(unit: Address) -> Head {
     Head { handler: system::LOST, args: [unit, 0, 0, 0] }
-}
-
-/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold
-/// up the rest.
-pub(super) fn pushed_priority(head: &Head) -> Priority {
-    match head.handler {
-        system::MAIL => Priority::Low,
-        _ => Priority::High,
-    }
 }

@@ -5,13 +5,12 @@
 //! caller holds.
 
 use super::channel::RawChannel;
+use super::handlers::in_handler;
 use super::inbox::Mail;
-use super::peer::{lock, try_lock};
 use super::wait::Over;
-use super::{dispatch, system, Call, Domain, Parcel};
+use super::{system, Call, Domain, Parcel};
 use crate::types::{Address, Head};
 use crate::MessageError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Looks for what is waited for: some microseconds, in which an answer comes from another processor.
@@ -36,37 +35,29 @@ impl Domain {
 
     fn sends_now(&self, to: Address, head: Head, payload: &[u8]) -> bool {
         let inner = &*self.inner;
-        let Some(peer) = inner.peers.get(to as usize).filter(|_| payload.len() <= LONGEST) else {
+        let Some(peer) = inner.units.peer(to).ok().filter(|_| payload.len() <= LONGEST) else {
             return false;
         };
-        if dispatch::in_handler() {
-            return peer.link.get().is_some() && inner.push(to, head, payload.to_vec()).is_ok();
+        if in_handler() {
+            return peer.link().is_some() && inner.push(to, head, payload.to_vec()).is_ok();
         }
-        let mail = try_lock(&peer.mail).filter(|_| !peer.sends_mail_of_handlers());
-        let Some(mut mail) = mail else { return false };
+        let Some(mut mail) = peer.mail_turn() else { return false };
         let Some(RawChannel::Near(near)) = &mut *mail else { return false };
         if !near.send_now(inner, head, payload) {
             return false;
         }
         drop(mail);
-        if inner.backlog.load(Ordering::Acquire) {
-            inner.flush_backlog();
-        }
-        inner.stir();
+        inner.end_mail_turn();
         true
     }
 
     /// What [`recv`](Domain::recv) gives, if it is there or comes within microseconds.
     pub fn recv_now(&self, from: Option<Address>, tag: Option<u32>) -> Option<Mail> {
         let mut mail = self.inner.take_mail(from, tag);
-        if mail.is_none() && !dispatch::in_handler() {
+        if mail.is_none() && !in_handler() {
             self.inner.receive_at_once(LOOKS, RECORDS, &mut |inner| {
                 mail = inner.take_mail(from, tag);
-                if mail.is_some() {
-                    Over::Yes
-                } else {
-                    Over::No
-                }
+                Over::when(mail.is_some())
             });
         }
         mail
@@ -75,8 +66,7 @@ impl Domain {
     /// Handles what comes within microseconds, until `done`, which is asked after everything that came.
     /// Returns whether it is.
     pub fn serve_now(&self, mut done: impl FnMut() -> bool) -> bool {
-        let mut ready = || if done() { Over::Yes } else { Over::No };
-        !dispatch::in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| ready())
+        !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| Over::when(done()))
     }
 
     /// Does what [`call_with`](Domain::call_with) does, if it need not connect. The argument comes back where
@@ -91,8 +81,8 @@ impl Domain {
         argument: Parcel,
         timeout: Option<Duration>,
     ) -> Result<Result<Call, MessageError>, Parcel> {
-        let peer = self.inner.peers.get(to as usize);
-        match peer.is_some_and(|peer| peer.link.get().is_some()) && argument.payload.len() <= LONGEST {
+        let peer = self.inner.units.peer(to);
+        match peer.is_ok_and(|peer| peer.link().is_some()) && argument.payload.len() <= LONGEST {
             true => Ok(self.call_with(to, name, argument, timeout)),
             false => Err(argument),
         }
@@ -102,18 +92,17 @@ impl Domain {
 impl Call {
     /// Whether there is an outcome, or one comes within microseconds.
     pub fn is_done_now(&self) -> bool {
-        let done = || lock(&self.inner.calls).has_outcome(self.number);
-        let mut ready = |_: &_| if done() { Over::Yes } else { Over::No };
-        done() || !dispatch::in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut ready)
+        let done = || self.inner.calls().has_outcome(self.number);
+        done() || !in_handler() && self.inner.receive_at_once(LOOKS, RECORDS, &mut |_| Over::when(done()))
     }
 
     /// Whether [`wait`](Call::wait) would wait no more. Receives nothing.
     pub fn is_over(&self) -> bool {
-        lock(&self.inner.calls).has_outcome(self.number) || self.inner.deaf_error(self.to).is_some()
+        self.inner.calls().has_outcome(self.number) || self.inner.units.deaf_error(self.to).is_some()
     }
 
     /// The outcome, if it is there: once. Receives nothing.
     pub fn take_outcome(&self) -> Option<Result<Parcel, super::pending::CallError>> {
-        lock(&self.inner.calls).poll_outcome(self.number)
+        self.inner.calls().poll_outcome(self.number)
     }
 }

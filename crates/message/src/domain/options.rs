@@ -5,6 +5,7 @@ use super::host::Who;
 use super::host_map::Hosts;
 use super::meet::Network;
 use crate::config::Config;
+use crate::link::shm::Sizes;
 use crate::types::Address;
 use crate::MessageError;
 use std::sync::Arc;
@@ -80,6 +81,16 @@ impl Options {
             return Err(MessageError::NoUnit { to: self.unit, units: self.units });
         }
         Ok(())
+    }
+
+    /// Whether the caller wants what waits to stop.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|ask| ask())
+    }
+
+    /// Sizes of a link to a unit of the same host.
+    pub(super) fn link_sizes(&self) -> Sizes {
+        self.config.link_sizes(u64::from(self.units - 1))
     }
 
     /// What this unit says to those of its host; `place` stands for the domain in the names of their sockets.

@@ -1,14 +1,15 @@
 //! One other unit, as this one sees it: the link, made when first used, and what waits to be sent to it.
 
 use super::channel::RawChannel;
-use super::net::pushed_priority;
+use super::net::Net;
 use super::room::OVERHEAD;
 use super::system;
-use crate::link::shm::{Link, SendError, Sender};
-use crate::types::{ChannelId, Head, Priority};
-use crate::{LinkError, MessageError};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU8, Ordering};
+use crate::link::shm::{Link, SendError, Sender, Sizes};
+use crate::types::{Address, ChannelId, Head, Priority};
+use crate::MessageError;
+use bytes::Bytes;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Channels from this number on are the library's.
@@ -32,6 +33,15 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
+/// The priority of what the library sends. What waits at its receiver until a program takes it must not hold
+/// up the rest.
+fn pushed_priority(head: &Head) -> Priority {
+    match head.handler {
+        system::MAIL => Priority::Low,
+        _ => Priority::High,
+    }
+}
+
 /// Where a unit has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
@@ -45,21 +55,13 @@ pub enum Gone {
 #[derive(Default)]
 pub struct Peer {
     /// The link, once it stands.
-    pub link: OnceLock<Link>,
+    link: OnceLock<Link>,
     /// Held while the link is made.
-    pub connecting: Mutex<Option<Link>>,
-    /// How it broke the protocol, if it did.
-    pub broken: OnceLock<LinkError>,
-    /// How it was lost, across hosts.
-    pub lost_by: OnceLock<MessageError>,
-    /// How it was lost, in the words of another that left because of it.
-    pub hearsay: OnceLock<String>,
-    /// This unit has told others that it is lost.
-    told: AtomicBool,
+    connecting: Mutex<Option<Link>>,
     gone: AtomicU8,
     numbers: Arc<Numbers>,
     /// The channel that [`super::Domain::send`] uses.
-    pub mail: Mutex<Option<RawChannel>>,
+    mail: Mutex<Option<RawChannel>>,
     /// What the library sends: answers, barriers, and what handlers send. Never waits, so that handlers may
     /// use it. Apart is what is for `recv`: it may wait until the receiver's program takes it, and must not
     /// hold up the rest.
@@ -68,17 +70,8 @@ pub struct Peer {
     mail_begun: AtomicBool,
 }
 
-/// Which numbers of channels are in use.
-struct Numbers {
-    taken: Mutex<[u64; 64]>,
-    last: AtomicU16,
-}
-
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers { taken: Mutex::new([0; 64]), last: AtomicU16::new(LIBRARY_CHANNEL - 1) }
-    }
-}
+/// Which numbers of channels are in use, and the next to be looked at.
+type Numbers = Mutex<(BTreeSet<u16>, u16)>;
 
 /// The number of a channel; free again when this goes.
 pub struct Number {
@@ -89,18 +82,29 @@ pub struct Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        lock(&self.of.taken)[usize::from(self.id.0 / 64)] &= !(1 << (self.id.0 % 64));
+        lock(&self.of).0.remove(&self.id.0);
     }
 }
 
 #[derive(Default)]
 struct Outbox {
     sender: Option<Sender>,
-    queue: VecDeque<(Head, Vec<u8>)>,
+    queue: VecDeque<(Head, Bytes)>,
     /// Of the first in the queue: begun, and so many bytes of it sent.
     begun: Option<usize>,
     bytes: usize,
 }
+
+impl Outbox {
+    /// The first in the queue is sent, or nobody is there to take it.
+    fn pop(&mut self) {
+        self.begun = None;
+        self.bytes -= self.queue.pop_front().map_or(0, |(_, payload)| payload.len() + OVERHEAD as usize);
+    }
+}
+
+/// How a unit of another host is reached: by the network, and its address there.
+pub type FarWay<'a> = (&'a Net, Address);
 
 impl Peer {
     /// Whether the unit has gone.
@@ -120,56 +124,91 @@ impl Peer {
         }
     }
 
-    /// Whether others are to be told now that it is lost: once.
-    pub fn tell_loss(&self) -> bool {
-        !self.told.swap(true, Ordering::AcqRel)
+    /// The link, once it stands.
+    #[inline]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.get()
+    }
+
+    /// The link that stands, or is made for the unit: by this one where nobody has yet.
+    ///
+    /// # Errors
+    /// The system's refusals.
+    pub fn made(&self, sizes: &Sizes) -> Result<Link, MessageError> {
+        // Under the lock: another thread may just have made it stand.
+        let mut making = lock(&self.connecting);
+        Ok(match (self.link.get(), &*making) {
+            (Some(link), _) | (None, Some(link)) => link.clone(),
+            (None, None) => making.insert(Link::create(sizes)?).clone(),
+        })
+    }
+
+    /// Has the link stand that `join` gives, which gets what was [made](Peer::made) for the unit. `None`: it
+    /// stood before. What was made is kept until then: the unit may have taken it, and has no use for another.
+    ///
+    /// # Errors
+    /// Those of `join`.
+    pub fn stand<T>(
+        &self,
+        join: impl FnOnce(Option<&Link>) -> Result<(Link, T), MessageError>,
+    ) -> Result<Option<T>, MessageError> {
+        let mut making = lock(&self.connecting);
+        if self.link.get().is_some() {
+            return Ok(None);
+        }
+        let (link, with) = join(making.as_ref())?;
+        let _ = self.link.set(link);
+        *making = None;
+        Ok(Some(with))
+    }
+
+    /// The channel of [`Domain::send`](super::Domain::send), in this thread's turn: `None` while another sends
+    /// there, or a message for `recv` that a handler sent is under way. Two side by side in one ring could each
+    /// wait for the room that the other holds.
+    pub fn mail_turn(&self) -> Option<MutexGuard<'_, Option<RawChannel>>> {
+        try_lock(&self.mail).filter(|_| !self.mail_begun.load(Ordering::Acquire))
     }
 
     /// A number for a new channel to this unit, after that which was taken last; `None` where all are in use.
     pub fn next_channel(&self) -> Option<Number> {
-        let mut taken = lock(&self.numbers.taken);
-        let mut last = self.numbers.last.load(Ordering::Relaxed);
+        let (taken, next) = &mut *lock(&self.numbers);
         for _ in 0..LIBRARY_CHANNEL {
-            last = (last + 1) % LIBRARY_CHANNEL;
-            let (word, bit) = (usize::from(last / 64), 1 << (last % 64));
-            if taken[word] & bit == 0 {
-                taken[word] |= bit;
-                self.numbers.last.store(last, Ordering::Relaxed);
-                return Some(Number { id: ChannelId(last), of: self.numbers.clone() });
+            let number = *next;
+            *next = (number + 1) % LIBRARY_CHANNEL;
+            if taken.insert(number) {
+                return Some(Number { id: ChannelId(number), of: self.numbers.clone() });
             }
         }
         None
     }
 
-    /// Sends on the library's channel, now or when there is room. The link stands.
+    /// Sends on the library's channel, now or when there is room: by its link, which stands, or the way to
+    /// another host.
     ///
     /// # Errors
     /// [`MessageError::Limit`] when too much waits already, unless it [must find a
     /// place](system::must_find_a_place). What is for a unit that has gone is dropped.
-    pub fn push(&self, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
+    pub fn push(&self, far: Option<FarWay<'_>>, head: Head, payload: Vec<u8>) -> Result<(), MessageError> {
         let priority = pushed_priority(&head);
         let mut out = lock(&self.outboxes[usize::from(priority == Priority::Low)]);
-        let bytes = payload.len() + OVERHEAD as usize;
+        let bytes = out.bytes.saturating_add(payload.len() + OVERHEAD as usize);
         let must = system::must_find_a_place(&head, payload.len());
-        if !out.queue.is_empty() && out.bytes.saturating_add(bytes) > BACKLOG && !must {
-            return Err(MessageError::Limit {
-                what: "bytes that wait to be sent to a unit",
-                limit: BACKLOG as u64,
-                found: (out.bytes + bytes) as u64,
-            });
+        if !out.queue.is_empty() && bytes > BACKLOG && !must {
+            let (limit, found) = (BACKLOG as u64, bytes as u64);
+            return Err(MessageError::Limit { what: "bytes that wait to be sent to a unit", limit, found });
         }
-        out.bytes += bytes;
-        out.queue.push_back((head, payload));
-        self.flush_out(&mut out, priority);
+        out.bytes = bytes;
+        out.queue.push_back((head, payload.into()));
+        self.flush_out(far, &mut out, priority);
         Ok(())
     }
 
     /// Sends what waits, as far as there is room. Returns whether anything still waits.
-    pub fn flush(&self) -> bool {
+    pub fn flush(&self, far: Option<FarWay<'_>>) -> bool {
         let mut waits = self.link.get().is_some_and(|link| !link.say_abandoned());
         for (outbox, priority) in self.outboxes.iter().zip([Priority::High, Priority::Low]) {
             waits |= match try_lock(outbox) {
-                Some(mut out) => self.flush_out(&mut out, priority),
+                Some(mut out) => self.flush_out(far, &mut out, priority),
                 // Whoever holds it flushes.
                 None => true,
             };
@@ -182,13 +221,16 @@ impl Peer {
         self.outboxes.iter().any(|outbox| lock(outbox).queue.iter().any(|(head, _)| is_kind(head)))
     }
 
-    /// Whether a message for `recv` that a handler sent is under way: another waits until all of it is sent.
-    /// Two side by side in one ring could each wait for the room that the other holds.
-    pub fn sends_mail_of_handlers(&self) -> bool {
-        self.mail_begun.load(Ordering::Acquire)
-    }
-
-    fn flush_out(&self, out: &mut Outbox, priority: Priority) -> bool {
+    fn flush_out(&self, far: Option<FarWay<'_>>, out: &mut Outbox, priority: Priority) -> bool {
+        if let Some((net, to)) = far {
+            while let Some((head, payload)) = out.queue.front() {
+                if self.gone().is_none() && !net.offer(to, priority, *head, payload.clone()) {
+                    return true;
+                }
+                out.pop();
+            }
+            return false;
+        }
         let Some(link) = self.link.get() else { return !out.queue.is_empty() };
         while let Some((head, payload)) = out.queue.front() {
             let apart = priority == Priority::Low;
@@ -228,13 +270,11 @@ impl Peer {
                 // Nobody is there to take it.
                 Err(_) => {}
             }
-            out.bytes -= payload.len() + OVERHEAD as usize;
-            out.begun = None;
             if apart {
                 self.mail_begun.store(false, Ordering::Release);
             }
             drop(turn);
-            out.queue.pop_front();
+            out.pop();
         }
         false
     }
@@ -243,7 +283,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::shm::{Payload, Sizes};
+    use crate::link::shm::Payload;
     use crate::types::HandlerId;
 
     #[test]
@@ -255,11 +295,11 @@ mod tests {
         let mut receiver = other.receiver::<Vec<u8>>().unwrap();
         let peer = Peer::default();
         let head = |n| Head { handler: HandlerId(n), args: [n; 4] };
-        peer.push(head(0), vec![0; 10]).unwrap();
-        assert!(peer.flush(), "there is no link yet");
+        peer.push(None, head(0), vec![0; 10]).unwrap();
+        assert!(peer.flush(None), "there is no link yet");
         assert!(peer.link.set(link).is_ok());
         for n in 1..40 {
-            peer.push(head(n), vec![n as u8; n as usize * 100]).unwrap();
+            peer.push(None, head(n), vec![n as u8; n as usize * 100]).unwrap();
         }
         let mut got = Vec::new();
         while got.len() < 40 {
@@ -273,15 +313,15 @@ mod tests {
                 true
             };
             receiver.poll(&mut |m| Some(vec![0; m.len as usize]), &mut deliver).unwrap();
-            peer.flush();
+            peer.flush(None);
         }
         let want: Vec<_> = (0..40).map(|n| (n, if n == 0 { 10 } else { n as usize * 100 })).collect();
         assert_eq!(got, want);
-        assert!(!peer.flush());
+        assert!(!peer.flush(None));
         peer.set_gone(Gone::Lost);
         for _ in 0..100 {
-            peer.push(head(1), vec![0; 1000]).unwrap();
+            peer.push(None, head(1), vec![0; 1000]).unwrap();
         }
-        assert!(!peer.flush(), "nothing waits for the dead");
+        assert!(!peer.flush(None), "nothing waits for the dead");
     }
 }

@@ -1,22 +1,143 @@
-//! Receiving: one thread at a time looks at all links and calls the handlers; others that wait sleep until it
-//! has.
+//! Receiving: one thread at a time has the turn, looks at all links and calls the handlers; others that wait
+//! sleep until it has.
 //!
 //! Links that bring nothing for a while are told to call (see [`crate::link::shm::bell`]), and are looked at
 //! again when they have, so a domain of thousands of units looks at those few that are busy.
 
-use super::peer::lock;
+use super::handlers::Table;
+use super::peer::{lock, try_lock};
 use super::room::Buffer;
 use super::Inner;
-use crate::link::shm::{Incoming, Payload, Receiver};
+use crate::link::shm::{Bell, Incoming, Payload, Receiver};
 use crate::types::Address;
-use std::sync::atomic::Ordering;
+use polyduct_os::spin::Spin;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
+/// How long a wait spins before it sleeps, at most.
+const SPIN: Duration = Duration::from_micros(50);
 /// Looks at a link that brought nothing, before it is told to call.
 const PATIENCE: u32 = 2000;
 /// Links up to so many are always looked at: it costs less than to be called.
 const FEW: usize = 8;
 /// Looks at a link that bring nothing, from one question whether its unit is gone to the next.
 const GONE: u32 = 64;
+
+/// Who receives, who waits for that, and what is new to whoever does.
+pub(super) struct Receiving {
+    bell: Arc<Bell>,
+    /// How long who receives spins before it sleeps there.
+    spin: Spin,
+    progress: Mutex<Progress>,
+    /// Threads that ask whoever receives to let them.
+    wanted: AtomicUsize,
+    /// Those who wait while another thread looks: rung, and counted, after it has handled something and when
+    /// it stops looking.
+    found: (Mutex<u64>, Condvar),
+    waiters: AtomicUsize,
+    /// Links that progress does not know yet.
+    fresh: Mutex<Vec<(Address, Receiver<Buffer>)>>,
+    /// Rises with every new link, every new table of handlers and every unit that is gone.
+    epoch: AtomicU32,
+}
+
+impl Receiving {
+    /// Nobody receives yet. Peers ring at `bell`.
+    pub fn new(bell: Arc<Bell>) -> Receiving {
+        Receiving {
+            bell,
+            spin: Spin::new(SPIN),
+            progress: Mutex::default(),
+            wanted: AtomicUsize::new(0),
+            found: Default::default(),
+            waiters: AtomicUsize::new(0),
+            fresh: Mutex::default(),
+            epoch: AtomicU32::new(0),
+        }
+    }
+
+    /// Where whoever receives sleeps.
+    #[inline]
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// A link to a unit stands: whoever receives looks at it from now on.
+    pub fn add_link(&self, from: Address, receiver: Receiver<Buffer>) {
+        lock(&self.fresh).push((from, receiver));
+        self.tell_news();
+        self.bell.calls().ring();
+    }
+
+    /// Whoever receives looks at all links once more, and takes the handlers as they are now.
+    pub fn tell_news(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// The turn, if no other thread has it or asks for it.
+    pub fn try_turn(&self) -> Option<MutexGuard<'_, Progress>> {
+        if self.is_wanted() {
+            return None;
+        }
+        try_lock(&self.progress)
+    }
+
+    /// The turn, which whoever has it gives up. Not in a handler: this thread has it then.
+    pub fn turn(&self) -> MutexGuard<'_, Progress> {
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        self.bell.calls().ring();
+        let progress = lock(&self.progress);
+        self.wanted.fetch_sub(1, Ordering::SeqCst);
+        progress
+    }
+
+    /// Whether a thread asks whoever receives to let it.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) > 0
+    }
+
+    /// Has everybody who waits look again.
+    pub fn stir(&self) {
+        self.bell.calls().ring();
+        self.wake_waiters();
+    }
+
+    /// Has those look again who wait while another thread receives.
+    pub fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            let mut found = lock(&self.found.0);
+            *found = found.wrapping_add(1);
+            self.found.1.notify_all();
+        }
+    }
+
+    /// Waits for so long, at most, while another thread receives, unless `is_over`. That is asked while no
+    /// lock is held: it may itself wake those who wait.
+    pub fn wait_for_others(&self, time: Duration, is_over: impl FnOnce() -> bool) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let seen = *lock(&self.found.0);
+        if !is_over() && self.try_turn().is_none() {
+            let found = lock(&self.found.0);
+            if *found == seen {
+                drop(self.found.1.wait_timeout(found, time));
+            }
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Calls `look` until it gives something, asleep in between; `None` at the time `until`. `arm` has the
+    /// peers call, and comes before each sleep.
+    pub fn sleep_for<T>(
+        &self,
+        progress: &mut Progress,
+        until: Duration,
+        look: impl FnMut(&mut Progress) -> Option<T>,
+        arm: impl FnMut(&mut Progress),
+    ) -> Option<T> {
+        self.bell.wait(progress, &self.spin, until, look, arm)
+    }
+}
 
 struct Inward {
     from: Address,
@@ -37,15 +158,16 @@ pub struct Progress {
     unarmed: bool,
     /// The number of a link at the bell is its unit's address: where that unit's link is in `links`.
     by_unit: Vec<Option<usize>>,
-    epoch: u32,
-    handlers: super::Table,
+    /// The number of the latest news that it knows.
+    news: u32,
+    handlers: Table,
 }
 
 impl Progress {
     /// Looks at what has come, once. Returns the number of records handled.
     pub fn poll(&mut self, inner: &Inner) -> usize {
         self.take_news(inner);
-        let calls = inner.bell.calls();
+        let calls = inner.receiving.bell.calls();
         if calls.any() {
             self.unarmed = true;
             let (links, hot, by_unit) = (&mut self.links, &mut self.hot, &self.by_unit);
@@ -66,7 +188,7 @@ impl Progress {
             let found = link.look(inner, handlers);
             records += found;
             link.idle = if found > 0 { 0 } else { link.idle.saturating_add(1) };
-            if link.idle % GONE == 1 && inner.is_gone(link.from) {
+            if link.idle % GONE == 1 && inner.units.is_gone(link.from) {
                 link.receiver.forget_unfinished();
             }
             if few || link.idle < PATIENCE {
@@ -87,10 +209,9 @@ impl Progress {
         if let Some(net) = &inner.net {
             records += net.poll(inner, handlers);
         }
-        if inner.backlog.load(Ordering::Acquire) {
-            inner.flush_backlog();
+        if inner.units.has_backlog() {
             // Somebody may wait for just that.
-            records += usize::from(!inner.backlog.load(Ordering::Acquire));
+            records += usize::from(!inner.flush_backlog());
         }
         inner.offer_room();
         records
@@ -112,14 +233,14 @@ impl Progress {
 
     /// Links and handlers that are new, and units that are gone: what they leave unfinished holds room.
     fn take_news(&mut self, inner: &Inner) {
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        if epoch == self.epoch {
+        let news = inner.receiving.epoch.load(Ordering::Acquire);
+        if news == self.news {
             return;
         }
-        self.epoch = epoch;
+        self.news = news;
         self.unarmed = true;
-        self.handlers = lock(&inner.table).clone();
-        for (from, receiver) in lock(&inner.fresh).drain(..) {
+        self.handlers = inner.handlers.table();
+        for (from, receiver) in lock(&inner.receiving.fresh).drain(..) {
             let at = from as usize;
             if self.by_unit.len() <= at {
                 self.by_unit.resize(at + 1, None);
@@ -128,9 +249,10 @@ impl Progress {
             self.hot.push(self.links.len());
             self.links.push(Inward { from, receiver, idle: 0, cold: false, broken: false });
         }
-        for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.is_gone(link.from)) {
+        for (i, link) in self.links.iter_mut().enumerate().filter(|(_, link)| inner.units.is_gone(link.from))
+        {
             link.idle = 0;
-            if inner.has_broken(link.from) {
+            if inner.units.has_broken(link.from) {
                 link.broken = true;
                 link.receiver.forget_all();
             }
@@ -142,7 +264,7 @@ impl Progress {
 }
 
 impl Inward {
-    fn look(&mut self, inner: &Inner, handlers: &super::Table) -> usize {
+    fn look(&mut self, inner: &Inner, handlers: &Table) -> usize {
         if self.broken {
             return 0;
         }
@@ -156,7 +278,7 @@ impl Inward {
                 self.broken = true;
                 self.receiver.forget_all();
                 // A unit that has gone may have threads that still send, and what they began is forgotten.
-                if !inner.is_gone(from) {
+                if !inner.units.is_gone(from) {
                     inner.broke(from, error);
                 }
                 1

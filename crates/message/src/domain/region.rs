@@ -4,7 +4,6 @@
 //! uses it. A segment it maps; from then on a put or a get is a copy, and nothing else (see [`shm::Region`]).
 
 use super::ask::ask_for_region;
-use super::far::Put;
 use super::host::Whereabouts;
 use super::lent::{Borrowed, Lending, NoCopy};
 use super::peer::lock;
@@ -146,7 +145,7 @@ enum Theirs {
 /// The regions that a unit has, and those of others that it has used.
 #[derive(Default)]
 pub(super) struct Regions {
-    pub(super) mine: Mutex<HashMap<u32, Mine>>,
+    mine: Mutex<HashMap<u32, Mine>>,
     theirs: Mutex<HashMap<(Address, u32), Theirs>>,
 }
 
@@ -175,6 +174,19 @@ impl Regions {
             return Err(MessageError::Limit { what: "regions of a unit", limit, found: limit + 1 });
         }
         Ok(())
+    }
+
+    /// A region of this unit.
+    pub fn mine(&self, id: u32) -> Option<Mine> {
+        lock(&self.mine).get(&id).cloned()
+    }
+
+    /// Lent memory is not found any more, if the region is still this one.
+    pub fn remove(&self, id: u32, lending: &Arc<Lending>) {
+        let mut mine = lock(&self.mine);
+        if matches!(mine.get(&id), Some(Mine::Lent(there)) if Arc::ptr_eq(there, lending)) {
+            mine.remove(&id);
+        }
     }
 
     /// Where a region lies, for a partner.
@@ -212,33 +224,19 @@ impl Inner {
         }
     }
 
-    /// Writes into a region, now where it is reached directly.
-    pub(super) fn start_put(
-        self: &Arc<Inner>,
-        to: Address,
-        id: u32,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Put, MessageError> {
-        match self.copy_near(to, id, offset, &mut Copy::Put(bytes))? {
-            true => Ok(Put::done(self.clone(), id)),
-            false => self.start_put_far(to, id, offset, bytes),
-        }
-    }
-
     /// Copies where this process reaches the memory. `false`: it does not, and nothing was copied.
-    fn copy_near(
+    pub(super) fn copy_near(
         &self,
         unit: Address,
         id: u32,
         offset: usize,
         what: &mut Copy<'_>,
     ) -> Result<bool, MessageError> {
-        self.peer(unit)?;
-        if unit == self.options.unit {
+        self.units.peer(unit)?;
+        if unit == self.units.me() {
             return self.my_region(id)?.copy(offset, what).map(|()| true);
         }
-        if self.hosts.is_far(unit) {
+        if self.units.hosts().is_far(unit) {
             return Ok(false);
         }
         for _ in 0..ASK_ANEW {
@@ -246,7 +244,7 @@ impl Inner {
                 Theirs::Shared(region) => return region.copy(offset, what).map(|()| true),
                 Theirs::Lent(borrowed) => borrowed,
             };
-            match borrowed.copy(self.options.unit, offset, what) {
+            match borrowed.copy(self.units.me(), offset, what) {
                 Ok(()) => return Ok(true),
                 Err(NoCopy::Denied) => return Ok(false),
                 Err(NoCopy::Withdrawn) => self.regions.forget(unit, id, &borrowed),
@@ -258,20 +256,21 @@ impl Inner {
     }
 
     fn my_region(&self, id: u32) -> Result<Mine, MessageError> {
-        let mine = lock(&self.regions.mine).get(&id).cloned();
-        mine.ok_or(MessageError::Region { id, reason: "this unit has no such region".into() })
+        self.regions
+            .mine(id)
+            .ok_or(MessageError::Region { id, reason: "this unit has no such region".into() })
     }
 
     /// A region of another unit, asked for now if it is the first time.
     fn their_region(&self, unit: Address, id: u32) -> Result<Theirs, MessageError> {
-        if let Some(e) = self.gone_error(unit) {
+        if let Some(e) = self.units.gone_error(unit) {
             return Err(e);
         }
         if let Some(region) = lock(&self.regions.theirs).get(&(unit, id)) {
             return Ok(region.clone());
         }
-        let gone = || self.gone_error(unit).is_some();
-        let asked = ask_for_region(&self.who(), unit, id, &gone);
+        let gone = || self.units.gone_error(unit).is_some();
+        let asked = ask_for_region(&self.units.who(), unit, id, &gone);
         let region = match asked.map_err(|e| self.why(unit, e))? {
             Whereabouts::Segment(fd) => {
                 Theirs::Shared(Region { id, memory: Arc::new(shm::Region::attach(fd, isize::MAX as usize)?) })
@@ -285,11 +284,11 @@ impl Inner {
 
     /// Bytes of a region.
     pub(super) fn region_len(self: &Arc<Inner>, unit: Address, id: u32) -> Result<usize, MessageError> {
-        self.peer(unit)?;
-        if unit == self.options.unit {
+        self.units.peer(unit)?;
+        if unit == self.units.me() {
             return self.my_region(id)?.len();
         }
-        if self.hosts.is_far(unit) {
+        if self.units.hosts().is_far(unit) {
             return self.len_far(unit, id);
         }
         if let Theirs::Lent(old) = self.their_region(unit, id)? {
@@ -304,16 +303,16 @@ impl Inner {
 
     /// A unit's region in place.
     pub(super) fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
-        self.peer(unit)?;
-        if self.hosts.is_far(unit) {
-            if let Some(e) = self.gone_error(unit) {
+        self.units.peer(unit)?;
+        if self.units.hosts().is_far(unit) {
+            if let Some(e) = self.units.gone_error(unit) {
                 return Err(e);
             }
             let reason =
                 format!("unit {unit} is on another host: it can be put to and got from, but not mapped");
             return Err(MessageError::Region { id, reason });
         }
-        let shared = match unit == self.options.unit {
+        let shared = match unit == self.units.me() {
             true => match self.my_region(id)? {
                 Mine::Shared(region) => Some(region),
                 Mine::Lent(_) => None,

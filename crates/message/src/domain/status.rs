@@ -1,6 +1,7 @@
 //! Counts the messages that wait at a unit, and those that it may send.
 
-use super::peer::lock;
+use super::net::Net;
+use super::peer::Peer;
 use super::room::RoomShare;
 use super::{Domain, Inner};
 
@@ -30,39 +31,28 @@ pub struct Status {
 impl Domain {
     /// What waits and what may be sent, exactly.
     pub fn status(&self) -> Status {
-        let [high, low] = self.inner.waiting();
-        let [sends_high, sends_low] = self.inner.sends();
-        let rooms = &self.inner.rooms;
+        let Inner { units, net, inbox, .. } = &*self.inner;
+        // Without the receiving side: also for handlers, and beside who receives.
+        let near = units.peers().iter().filter_map(Peer::link).map(|link| link.waiting().map(u64::from));
+        let far = net.iter().map(Net::waiting);
+        let [waiting_high, waiting_low] =
+            near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l]);
+        // As many as the one takes that takes the fewest.
+        let there = units.peers().iter().filter(|peer| peer.gone().is_none());
+        let near = there.filter_map(Peer::link).map(|link| link.sends().map(u64::from));
+        let far = net.iter().flat_map(Net::sends);
+        let fewest = near.chain(far).reduce(|[high, low], [h, l]| [high.min(h), low.min(l)]);
+        let [sends_high, sends_low] = fewest.unwrap_or_default();
+        let rooms = inbox.rooms();
         Status {
-            waiting_high: high,
-            waiting_low: low,
-            mails: lock(&self.inner.mailbox).len() as u64,
+            waiting_high,
+            waiting_low,
+            mails: inbox.mailbox().len() as u64,
             mail_bytes: rooms.held(RoomShare::Mail) + rooms.held(RoomShare::Awaited),
             other_bytes: rooms.held(RoomShare::High) + rooms.held(RoomShare::Low),
-            calls: lock(&self.inner.calls).len() as u64,
+            calls: self.inner.calls().len() as u64,
             sends_high,
             sends_low,
         }
-    }
-}
-
-impl Inner {
-    /// Messages that have come and were not taken, high and low. Without the receiving side: also for
-    /// handlers, and beside who receives.
-    pub(super) fn waiting(&self) -> [u64; 2] {
-        let near =
-            self.peers.iter().filter_map(|peer| peer.link.get()).map(|link| link.waiting().map(u64::from));
-        let far = self.net.iter().map(|net| net.waiting());
-        near.chain(far).fold([0; 2], |[high, low], [h, l]| [high + h, low + l])
-    }
-
-    /// Short messages that whoever is connected takes for certain, high and low: as many as the one that
-    /// takes the fewest.
-    pub(super) fn sends(&self) -> [u64; 2] {
-        let there = self.peers.iter().filter(|peer| peer.gone().is_none());
-        let near = there.filter_map(|peer| peer.link.get()).map(|link| link.sends().map(u64::from));
-        let far = self.net.iter().flat_map(|net| net.sends());
-        let fewest = near.chain(far).reduce(|[high, low], [h, l]| [high.min(h), low.min(l)]);
-        fewest.unwrap_or_default()
     }
 }

@@ -1,18 +1,14 @@
-//! Receiving and waiting: one thread looks for all, the others sleep until it has found something.
+//! Waits: whoever waits receives for all, or sleeps while another thread does.
 
-use super::peer::{lock, try_lock};
+use super::handlers::in_handler;
 use super::progress::Progress;
-use super::{dispatch, system, Inner};
+use super::{system, Inner};
 use crate::types::Head;
 use crate::MessageError;
 use polyduct_os::clock;
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
-use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// How long a wait spins before it sleeps, at most.
-pub(super) const SPIN: Duration = Duration::from_micros(50);
 /// Looks before a wait asks for the time: about a microsecond.
 const LOOKS: u32 = 64;
 /// How often a sleeper looks for an interrupt.
@@ -35,32 +31,27 @@ pub(super) enum Over {
     Loss,
 }
 
+impl Over {
+    /// Whether it is over, whatever it is over with.
+    pub fn when(over: bool) -> Over {
+        match over {
+            true => Over::Yes,
+            false => Over::No,
+        }
+    }
+}
+
 /// What a wait asks again and again.
 pub(super) type Ready<'a> = dyn FnMut(&Inner) -> Over + 'a;
 
 impl Inner {
+    /// Handles what has come; `None` while another thread does.
     pub(super) fn poll(&self) -> Option<usize> {
-        let mut progress = self.try_progress()?;
-        let records = progress.poll(self);
-        drop(progress);
+        let records = self.receiving.try_turn()?.poll(self);
         if records > 0 {
-            self.wake_waiters();
+            self.receiving.wake_waiters();
         }
         Some(records)
-    }
-
-    /// Has everybody who waits look again.
-    pub(super) fn stir(&self) {
-        self.bell.calls().ring();
-        self.wake_waiters();
-    }
-
-    pub(super) fn wake_waiters(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            let mut turns = lock(&self.turn.0);
-            *turns = turns.wrapping_add(1);
-            self.turn.1.notify_all();
-        }
     }
 
     /// Waits until `ready` gives something, handling what comes meanwhile. `deadline` is a time of
@@ -72,32 +63,20 @@ impl Inner {
         deadline: Option<Duration>,
         mut ready: impl FnMut(&Inner) -> Option<Result<T, MessageError>>,
     ) -> Result<T, MessageError> {
-        let (mut value, mut error) = (None, None);
+        let mut found = None;
         let waited = self.wait_over(what, deadline, &mut |inner| {
-            match ready(inner).or_else(|| inner.ends_waits().map(Err)) {
+            let done = ready(inner).or_else(|| inner.units.ends_waits().map(Err));
+            let over = match &done {
                 None => return Over::No,
-                Some(Ok(done)) => value = Some(done),
-                Some(Err(e)) => {
-                    let over = if is_loss(&e) { Over::Loss } else { Over::Yes };
-                    error = Some(e);
-                    return over;
-                }
-            }
-            Over::Yes
+                Some(Err(e)) if is_loss(e) => Over::Loss,
+                Some(_) => Over::Yes,
+            };
+            // A loss that was found first does not count beside what was found behind it.
+            found = done;
+            over
         });
-        // A loss that was found first does not count beside what was found behind it.
-        match (waited, value, error) {
-            (Err(e), _, _) => Err(*e),
-            (Ok(()), Some(done), _) => Ok(done),
-            (Ok(()), None, Some(e)) => Err(e),
-            (Ok(()), None, None) => unreachable!("a wait is over with something"),
-        }
-    }
-
-    /// What ends every wait: a loss, or that this unit has left.
-    fn ends_waits(&self) -> Option<MessageError> {
-        let left = || self.away.load(Ordering::Acquire);
-        self.lost().or_else(|| left().then_some(MessageError::PeerLeft { unit: self.options.unit }))
+        waited.map_err(|error| *error)?;
+        found.unwrap_or_else(|| unreachable!("a wait is over with something"))
     }
 
     fn wait_over(
@@ -106,7 +85,7 @@ impl Inner {
         deadline: Option<Duration>,
         ready: &mut Ready<'_>,
     ) -> Result<(), Box<MessageError>> {
-        if dispatch::in_handler() {
+        if in_handler() {
             // The thread that would have to receive is this one.
             return if ready(self) == Over::No { Err(MessageError::InHandler.into()) } else { Ok(()) };
         }
@@ -115,8 +94,9 @@ impl Inner {
             return Ok(());
         }
         let start = clock::now();
-        let deadline = deadline
-            .or_else(|| clock::left(start, self.options.timeout).map(|left| start.saturating_add(left)));
+        let deadline = deadline.or_else(|| {
+            clock::left(start, self.units.options().timeout).map(|left| start.saturating_add(left))
+        });
         let deadline = deadline.unwrap_or(Duration::MAX);
         let mut asked = false;
         loop {
@@ -125,7 +105,7 @@ impl Inner {
                 return Ok(());
             }
             // What is there is found before anybody is asked.
-            if asked && self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+            if asked && self.units.options().is_interrupted() {
                 return Err(MessageError::Interrupted.into());
             }
             asked = true;
@@ -136,8 +116,7 @@ impl Inner {
             if now >= deadline {
                 return Err(MessageError::Timeout { what: what.to_owned(), waited: now - start }.into());
             }
-            let until =
-                deadline.min(now + SLICE).min(lock(&self.calls).next_deadline().unwrap_or(Duration::MAX));
+            let until = deadline.min(now + SLICE).min(self.calls().next_deadline().unwrap_or(Duration::MAX));
             let over = match polled {
                 Some(0) => self.receive_until(until, ready),
                 Some(_) => false,
@@ -152,51 +131,26 @@ impl Inner {
     /// Receives for so many looks, if no other thread does, and ends when so many messages, or parts of such,
     /// were handled. Returns whether the wait is over.
     pub(super) fn receive_at_once(&self, looks: u32, mut most: usize, ready: &mut Ready<'_>) -> bool {
-        let Some(mut progress) = self.try_progress() else { return false };
+        let Some(mut progress) = self.receiving.try_turn() else { return false };
         let mut over = false;
         for look in 0..looks {
             let records = progress.poll(self);
             if records > 0 {
                 most = most.saturating_sub(records);
-                self.wake_waiters();
+                self.receiving.wake_waiters();
             } else if look % QUIET_LOOKS != 0 {
                 polyduct_os::sync::spin_hint();
                 continue;
             }
             over = self.is_over(ready, Some(&mut progress));
-            if over || most == 0 || self.is_wanted() {
+            if over || most == 0 || self.receiving.is_wanted() {
                 break;
             }
         }
         drop(progress);
         // Another thread takes over.
-        self.wake_waiters();
+        self.receiving.wake_waiters();
         over
-    }
-
-    /// The receiving side, if no other thread has it or asks for it.
-    fn try_progress(&self) -> Option<MutexGuard<'_, Progress>> {
-        if self.is_wanted() {
-            return None;
-        }
-        try_lock(&self.progress)
-    }
-
-    /// Whether a thread asks whoever receives to let it.
-    fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst) > 0
-    }
-
-    /// Handles all that is there, whoever receives. Not while [`Inner::turn`] is held, nor in a handler: who
-    /// receives may need the first, and is this thread in the second.
-    fn drain(&self) {
-        self.wanted.fetch_add(1, Ordering::SeqCst);
-        self.bell.calls().ring();
-        let mut progress = lock(&self.progress);
-        self.wanted.fetch_sub(1, Ordering::SeqCst);
-        self.drain_with(&mut progress);
-        drop(progress);
-        self.wake_waiters();
     }
 
     /// Handles all that is there, and not all that comes meanwhile: more than any ring holds.
@@ -210,7 +164,7 @@ impl Inner {
     /// Receives until the wait is over, asleep in between, or another thread asks for it. Returns whether the
     /// wait is over.
     fn receive_until(&self, until: Duration, ready: &mut Ready<'_>) -> bool {
-        let Some(mut progress) = self.try_progress() else { return false };
+        let Some(mut progress) = self.receiving.try_turn() else { return false };
         // Whether peers were told that somebody is about to sleep.
         let asleep = Cell::new(false);
         // One look takes a part of what is there, and no peer calls for the rest: who finds something looks
@@ -218,12 +172,12 @@ impl Inner {
         let look = |progress: &mut Progress| loop {
             let records = progress.poll(self);
             if records > 0 {
-                self.wake_waiters();
+                self.receiving.wake_waiters();
             }
             if self.is_over(ready, Some(progress)) {
                 return Some(true);
             }
-            if self.is_wanted() {
+            if self.receiving.is_wanted() {
                 return Some(false);
             }
             // New links, found now: their peers have not been told that somebody is about to sleep.
@@ -243,27 +197,21 @@ impl Inner {
             asleep.set(true);
             progress.arm();
         };
-        let over = self.bell.wait(&mut *progress, &self.spin, until, look, arm);
+        let over = self.receiving.sleep_for(&mut progress, until, look, arm);
         drop(progress);
         // Another thread takes over.
-        self.wake_waiters();
+        self.receiving.wake_waiters();
         over.unwrap_or(false)
     }
 
-    /// Waits while another thread receives for all. Returns whether the wait is over.
+    /// Waits while another thread receives for all. Returns whether the wait is over: that a unit is gone is
+    /// settled by who receives.
     fn wait_turn(&self, time: Duration, ready: &mut Ready<'_>) -> bool {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let seen = *lock(&self.turn.0);
-        // Not while the lock is held: what is asked may itself wake those who wait.
-        let over = ready(self);
-        if over == Over::No && self.try_progress().is_none() {
-            let turns = lock(&self.turn.0);
-            if *turns == seen {
-                drop(self.turn.1.wait_timeout(turns, time));
-            }
-        }
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        // That a unit is gone is settled by who waits.
+        let mut over = Over::No;
+        self.receiving.wait_for_others(time, || {
+            over = ready(self);
+            over != Over::No
+        });
         over == Over::Yes
     }
 
@@ -276,7 +224,10 @@ impl Inner {
         }
         match progress {
             Some(progress) => self.drain_with(progress),
-            None => self.drain(),
+            None => {
+                self.drain_with(&mut self.receiving.turn());
+                self.receiving.wake_waiters();
+            }
         }
         // If it is still gone, and nothing came, then that is it.
         ready(self);
@@ -286,7 +237,7 @@ impl Inner {
     /// Ends calls that came to their deadline, and tells their callees.
     /// Returns whether there were such.
     pub(super) fn late_calls(&self, now: Duration) -> bool {
-        let late = lock(&self.calls).handle_time(now);
+        let late = self.calls().handle_time(now);
         let any = !late.is_empty();
         for (unit, number) in late {
             // A callee that cannot be told answers for nothing.

@@ -13,8 +13,6 @@ struct Inner {
     limit: usize,
     /// Bytes of buffers given out.
     out: usize,
-    /// Somebody was turned away since the last look.
-    refused: bool,
     free: Vec<Vec<u8>>,
     free_bytes: usize,
 }
@@ -25,8 +23,7 @@ const LEAST: usize = 4 << 10;
 impl Pool {
     /// Gives out at most `limit` bytes at a time, and keeps at most as many for later.
     pub fn new(limit: usize) -> Pool {
-        let (out, refused, free, free_bytes) = (0, false, Vec::new(), 0);
-        Pool(Arc::new(Mutex::new(Inner { limit, out, refused, free, free_bytes })))
+        Pool(Arc::new(Mutex::new(Inner { limit, out: 0, free: Vec::new(), free_bytes: 0 })))
     }
 
     /// A buffer of `len` bytes, with old content; `None` where the limit does not allow it now. One that is
@@ -35,7 +32,6 @@ impl Pool {
         let capacity = len.max(LEAST).checked_next_power_of_two()?;
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.out > 0 && inner.out + capacity > inner.limit {
-            inner.refused = true;
             return None;
         }
         inner.out += capacity;
@@ -48,12 +44,6 @@ impl Pool {
             None => vec![0; capacity],
         };
         Some(Buffer { bytes, len, pool: self.clone() })
-    }
-
-    /// Whether a buffer came back since one was refused: the peers may be told to go ahead.
-    pub fn take_refused(&self) -> bool {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.out * 2 <= inner.limit && std::mem::take(&mut inner.refused)
     }
 }
 

@@ -1,14 +1,17 @@
 //! Receiving all that a peer sends.
 
+mod pull;
+
 use super::cut::OVERLAPS;
 use super::layout::{RingView, UNIT};
 use super::link::Shared;
-use super::record::{posted, unpack_head, unpack_inline, Kind, Tag, FETCHED, INLINE};
+use super::record::{unpack_head, unpack_inline, Kind, Tag, INLINE};
 use super::sender::copy;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_CHANNELS, MAX_PAYLOAD};
-use polyduct_os::sync::{AtomicU64, Ordering};
+use polyduct_os::sync::Ordering;
 use polyduct_ring::ring::{alarm, Inlet};
+use pull::{Pull, Pulling};
 use std::sync::Arc;
 
 /// Records that one look handles, at most: other links wait.
@@ -29,10 +32,6 @@ const AHEAD: usize = 4 << 10;
 /// as long as a sender takes longer to write a fragment than the receiver to copy it. In a domain, which has
 /// more to look at, 48 KiB arrive in 0.98 of the time.
 const LINGER: u32 = 16;
-/// Bytes that are pulled before high priority is looked at again: more, since each piece costs two system
-/// calls.
-const PULL_PIECE: usize = 128 << 10;
-
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incoming {
@@ -92,26 +91,6 @@ struct Part<B> {
     incoming: Incoming,
     buffer: B,
     filled: u64,
-}
-
-/// A posted message, as it was when its first piece was fetched.
-#[derive(Debug)]
-struct Pulling<B> {
-    buffer: B,
-    len: u64,
-    address: u64,
-    done: u64,
-}
-
-/// What came of a posted message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pull {
-    /// There is no buffer for it.
-    Refused,
-    /// A part of it has come.
-    Piece,
-    /// It is delivered, or taken back.
-    Over,
 }
 
 /// What a look at a ring came to.
@@ -438,65 +417,6 @@ impl<B: AsMut<[u8]>> Inward<B> {
             }
         }
         Ok(())
-    }
-
-    /// Fetches a piece of a posted message, which lies at an address; after the last one it is delivered,
-    /// unless the sender has taken it back. That stands in the word `whose`.
-    fn pull(
-        &mut self,
-        shared: &Shared,
-        incoming: &Incoming,
-        (address, whose): (u64, &AtomicU64),
-        give: &mut impl FnMut(&Incoming) -> Option<B>,
-        deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
-    ) -> Result<Pull, LinkError> {
-        let Some(reader) = shared.peer.get() else {
-            return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message" }));
-        };
-        if incoming.len > MAX_PAYLOAD {
-            return Err(bad(shared, "a message's length", incoming.len, "at most 2^48"));
-        }
-        let open = posted(self.inlet.at().line);
-        if whose.load(Ordering::Acquire) != open {
-            self.pulling = None;
-            self.count(shared);
-            return Ok(Pull::Over);
-        }
-        if self.pulling.is_none() {
-            let at_first = |buffer| Pulling { buffer, len: incoming.len, address, done: 0 };
-            self.pulling = offer(give, incoming).map(at_first);
-        }
-        let Some(Pulling { buffer, len, address: first, done }) = &mut self.pulling else {
-            return Ok(Pull::Refused);
-        };
-        // The line is read anew for each piece.
-        if (*len, *first) != (incoming.len, address) {
-            return Err(shared.broke(LinkError::OutOfTurn { what: "a posted message that has changed" }));
-        }
-        let end = incoming.len.min(*done + PULL_PIECE as u64);
-        let room = buffer.as_mut().get_mut(*done as usize..end as usize);
-        let read = room.map(|room| reader.read(room, address.wrapping_add(*done)));
-        if !matches!(read, Some(Ok(()))) {
-            self.pulling = None;
-            // It may have been taken back meanwhile.
-            if whose.load(Ordering::Acquire) != open {
-                self.count(shared);
-                return Ok(Pull::Over);
-            }
-            let expected = "memory of the sender that can be read";
-            return Err(bad(shared, "a posted message's address", address, expected));
-        }
-        *done = end;
-        if end < incoming.len {
-            return Ok(Pull::Piece);
-        }
-        let fetched = whose.compare_exchange(open, FETCHED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let pulled = self.pulling.take();
-        self.count(shared);
-        if let Some(Pulling { buffer, .. }) = pulled.filter(|_| fetched) {
-            deliver(incoming, Payload::Buffer(buffer));
-        }
-        Ok(Pull::Over)
     }
 
     /// A message was taken.

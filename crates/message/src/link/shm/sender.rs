@@ -4,15 +4,13 @@ use super::cut::{Cut, Pace, Stores};
 use super::layout::{RingView, UNIT};
 use super::link::Shared;
 use super::record::{pack_head, pack_inline, posted, Kind, Tag, INLINE, WITHDRAWN};
-use super::Bell;
 use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
 use polyduct_copy::{Dest, Source};
-use polyduct_os::{clock, spin::Spin};
+use polyduct_os::clock;
 use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Place};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Why a message was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -309,70 +307,6 @@ impl Sender {
         alarm::arm(unsafe { &self.ring.receiver()[1] });
     }
 
-    /// Sends all of a message, waiting for room: for as long as `spin` says, then asleep at `bell`, which is
-    /// this endpoint's own.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] at the deadline (a time of [`polyduct_os::clock::now`]): where
-    /// [`left`](Sender::left) is not zero then, part of it was sent.
-    pub fn send_all(
-        &mut self,
-        head: Head,
-        payload: &[u8],
-        bell: &Bell,
-        spin: &Spin,
-        deadline: Duration,
-    ) -> Result<(), SendError> {
-        let (mut begun, mut taken) = (false, 0);
-        loop {
-            let step = match begun {
-                false => self.send(head, payload),
-                true => self.extend(&payload[taken..]),
-            };
-            match step {
-                Ok(n) => (begun, taken) = (true, taken + n),
-                Err(SendError::Full) => {
-                    let need = self.next_units(payload.len() - taken);
-                    self.wait_for_room(need, bell, spin, deadline)?;
-                }
-                Err(e) => return Err(e),
-            }
-            if begun && taken == payload.len() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Waits until the receiver is done with a record, as [`send_all`](Sender::send_all) waits for room.
-    /// Returns whether it is.
-    pub fn wait_taken(&mut self, ticket: Ticket, bell: &Bell, spin: &Spin, deadline: Duration) -> bool {
-        let look = |s: &mut &mut Sender| {
-            (s.is_taken(ticket) || s.shared.end().is_some()).then_some(s.is_taken(ticket))
-        };
-        bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(false)
-    }
-
-    fn wait_for_room(
-        &mut self,
-        units: u32,
-        bell: &Bell,
-        spin: &Spin,
-        deadline: Duration,
-    ) -> Result<(), SendError> {
-        if 2 * units > self.outlet().window(self.ring.shape) {
-            self.widen(units);
-        }
-        let look = |s: &mut &mut Sender| match s.room() {
-            Err(e) => Some(Err(e)),
-            Ok(_) if s.shared.end().is_some() => Some(Err(s.no_room(NoRoom::Full))),
-            // The ring's end may be left out, so a payload is certain of its place only when twice it is
-            // free.
-            Ok(room) => (room.messages > 0 && room.payload_bytes >= 2 * u64::from(units) * UNIT as u64)
-                .then_some(Ok(())),
-        };
-        bell.wait(&mut &mut *self, spin, deadline, look, |s| s.ask_for_call()).unwrap_or(Err(SendError::Full))
-    }
-
     /// Whether the receiver has taken all that was sent, found nothing since, and looks for what comes next,
     /// awake.
     fn receiver_waits(&self) -> bool {
@@ -385,16 +319,6 @@ impl Sender {
     #[cfg(test)]
     pub(super) fn stores(&self) -> Option<Stores> {
         self.open.map(|open| open.stores)
-    }
-
-    /// Units of the next record, where `left` bytes are to be sent.
-    fn next_units(&self, left: usize) -> u32 {
-        let most = match self.open {
-            Some(open) => self.longest(open.fragment) as usize,
-            None if left <= INLINE => 0,
-            None => usize::max(self.cut.whole_bytes as usize, self.cut.first_fragment as usize),
-        };
-        left.min(most).div_ceil(UNIT) as u32
     }
 
     fn outlet(&self) -> &polyduct_ring::ring::Outlet {

@@ -9,6 +9,7 @@
 //! Everything random comes from one seed, so a run can be repeated exactly; [`World::trace`] is a hash of all
 //! that happened.
 
+mod ledger;
 mod net;
 mod random;
 pub mod scenario;

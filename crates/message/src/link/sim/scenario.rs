@@ -1,5 +1,6 @@
 //! A whole run from one seed: who sends what to whom over which network, what goes wrong, and what must hold.
 
+use super::ledger::{payload, Ledger, Stream};
 use super::{Buffer, Faults, Happening, LinkSpeed, Net, Pool, Random, Topology, World};
 use crate::engine::{Config, Event, Message, Send};
 use crate::error::MessageError;
@@ -25,18 +26,6 @@ pub struct Summary {
     pub micros: u64,
 }
 
-/// How a message is told apart: session life, sender, receiver, channel, priority, order.
-type Stream = (u32, usize, usize, u16, bool, bool);
-
-struct Sent {
-    len: usize,
-    seed: u32,
-    token: Token,
-    abandoned: bool,
-    taken: bool,
-    confirmed: bool,
-}
-
 struct Injection {
     at: usize,
     to: usize,
@@ -56,9 +45,7 @@ struct Run {
     /// Session life of each pair.
     lives: HashMap<(usize, usize), u32>,
     dead: Vec<bool>,
-    sent: BTreeMap<Stream, Vec<Sent>>,
-    tokens: HashMap<(u32, usize, usize, Token), (Stream, usize)>,
-    last: HashMap<Stream, usize>,
+    ledger: Ledger,
     injections: BTreeMap<u64, Injection>,
     held: Vec<Option<(usize, Message<Buffer>)>>,
     todo: Vec<u32>,
@@ -66,17 +53,6 @@ struct Run {
     tells: bool,
     hold: u64,
     summary: Summary,
-}
-
-/// The bytes of a message by its seed.
-fn payload(seed: u32, len: usize) -> Bytes {
-    let mut random = Random::new(seed.into());
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes.into()
 }
 
 const SEND: u64 = 1 << 56;
@@ -166,9 +142,7 @@ impl Run {
             paths,
             lives: HashMap::new(),
             dead: vec![false; nodes],
-            sent: BTreeMap::new(),
-            tokens: HashMap::new(),
-            last: HashMap::new(),
+            ledger: Ledger::default(),
             injections: BTreeMap::new(),
             held: Vec::new(),
             todo,
@@ -329,7 +303,7 @@ impl Run {
         } as usize;
         let life = self.lives[&(at, to)];
         let stream = (life, at, to, channel, high, any);
-        let number = self.sent.get(&stream).map_or(0, Vec::len);
+        let number = self.ledger.count(&stream);
         let seed = self.random.next_u64() as u32;
         let head = Head { handler: HandlerId(3), args: [life, number as u32, seed, len as u32] };
         let bytes = payload(seed, len);
@@ -358,12 +332,9 @@ impl Run {
             Some(Err(MessageError::PeerLost { .. })) | None => return Ok(()),
             Some(Err(error)) => return Err(format!("send: {error}")),
         };
-        self.tokens.insert((life, at, to, token), (stream, number));
-        let sent = Sent { len, seed, token, abandoned: false, taken: false, confirmed: false };
-        self.sent.entry(stream).or_default().push(sent);
+        let id = self.ledger.note(stream, token, seed, len);
         if slowly {
             let abandon_at = if self.random.chance(0.2) { first + (len - first) / 2 } else { usize::MAX };
-            let id = self.tokens.len() as u64;
             let injection = Injection { at, to, life, token, bytes, done: first, abandon_at };
             self.injections.insert(id, injection);
             self.world.alarm(Duration::from_micros(200), EXTEND | id);
@@ -401,10 +372,7 @@ impl Run {
             Some(Ok(())) => {}
         }
         if abandon {
-            let (stream, number) = self.tokens[&(injection.life, at, to, token)];
-            if let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) {
-                sent.abandoned = true;
-            }
+            self.ledger.abandon((injection.life, at, to), token);
         } else if !over {
             self.injections.insert(id, injection);
             let pause = self.random.pick(&[10, 300, 2000]);
@@ -426,7 +394,11 @@ impl Run {
     fn event(&mut self, at: usize, from: usize, event: Event<Buffer>) -> Result<(), String> {
         match event {
             Event::Message(message) => {
-                self.came(at, from, &message)?;
+                let (life, now) = (message.head.args[0], self.lives[&(from, at)]);
+                if life != now {
+                    return Err(format!("a message of life {life} came in life {now}"));
+                }
+                self.ledger.came(at, from, &message)?;
                 self.summary.delivered += 1;
                 if message.payload.is_some() {
                     self.held.push(Some((at, message)));
@@ -435,23 +407,7 @@ impl Run {
                 }
                 Ok(())
             }
-            Event::Delivered(token) => {
-                let life = self.lives[&(at, from)];
-                let Some(&(stream, number)) = self.tokens.get(&(life, at, from, token)) else {
-                    return Err(format!("{token:?} was never given"));
-                };
-                let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) else {
-                    return Err("a delivery of nothing".into());
-                };
-                if !sent.taken || sent.confirmed {
-                    return Err(format!(
-                        "message {number} of {stream:?} said to be delivered: {}",
-                        sent.taken
-                    ));
-                }
-                sent.confirmed = true;
-                Ok(())
-            }
+            Event::Delivered(token) => self.ledger.delivered((self.lives[&(at, from)], at, from), token),
             Event::Refused(_) => {
                 self.summary.refusals += 1;
                 Ok(())
@@ -464,44 +420,6 @@ impl Run {
             }
             other => Err(format!("unexpected {other:?}")),
         }
-    }
-
-    fn came(&mut self, at: usize, from: usize, message: &Message<Buffer>) -> Result<(), String> {
-        let [life, number, seed, len] = message.head.args;
-        if life != self.lives[&(from, at)] {
-            return Err(format!("a message of life {life} came in life {}", self.lives[&(from, at)]));
-        }
-        let high = message.priority == Priority::High;
-        let any = message.order == Order::Any;
-        let stream = (life, from, at, message.channel.0, high, any);
-        let number = number as usize;
-        let Some(sent) = self.sent.get_mut(&stream).and_then(|sent| sent.get_mut(number)) else {
-            return Err(format!("message {number} of {stream:?} was never sent"));
-        };
-        if sent.taken {
-            return Err(format!("message {number} of {stream:?} came twice"));
-        }
-        sent.taken = true;
-        if (sent.seed, sent.len) != (seed, len as usize) || message.len != u64::from(len) {
-            return Err(format!("message {number} of {stream:?} came with another head or length"));
-        }
-        let bytes = message.payload.as_ref().map_or(&[][..], |b| &b.bytes()[..sent.len]);
-        if bytes != payload(seed, sent.len) {
-            return Err(format!("message {number} of {stream:?} came with other bytes"));
-        }
-        if !any {
-            let last = self.last.entry(stream).or_default();
-            if number < *last {
-                return Err(format!("message {number} of {stream:?} came after {last}"));
-            }
-            // Only messages given up may be missing between.
-            let missing = &self.sent[&stream][*last..number];
-            if let Some(gap) = missing.iter().position(|s| !s.abandoned) {
-                return Err(format!("message {} of {stream:?} was passed over", *last + gap));
-            }
-            *last = number + 1;
-        }
-        Ok(())
     }
 
     fn current(&self, stream: &Stream) -> bool {
@@ -519,11 +437,7 @@ impl Run {
             && self.held.iter().all(Option::is_none)
             && (0..self.nodes * self.nodes).all(over)
             && !self.dead.contains(&true)
-            && self
-                .sent
-                .iter()
-                .filter(|(stream, _)| self.current(stream))
-                .all(|(_, sent)| sent.iter().all(|s| s.abandoned || s.confirmed))
+            && self.ledger.is_settled(|stream| self.current(stream))
             && (0..self.nodes).all(|a| {
                 (0..self.nodes).all(|b| self.world.session(a, b).is_none_or(|s| s.is_idle() || !s.is_open()))
             })
@@ -531,11 +445,7 @@ impl Run {
 
     /// What holds when all is done.
     fn end(&self) -> Result<(), String> {
-        for (stream, sent) in self.sent.iter().filter(|(stream, _)| self.current(stream)) {
-            if let Some(number) = sent.iter().position(|s| !s.abandoned && !s.taken) {
-                return Err(format!("message {number} of {stream:?} never came"));
-            }
-        }
+        self.ledger.check_all_came(|stream| self.current(stream))?;
         for (node, pool) in self.world.pools.iter().enumerate() {
             if pool.out() != 0 {
                 return Err(format!("{} buffers of node {node} are still out", pool.out()));
@@ -558,13 +468,6 @@ impl Run {
     }
 
     fn stuck(&self) -> String {
-        let mut text = String::from("not finished after a minute:");
-        for (stream, sent) in self.sent.iter().filter(|(stream, _)| self.current(stream)) {
-            for (number, s) in sent.iter().enumerate().filter(|(_, s)| !s.abandoned && !s.confirmed) {
-                let Sent { len, taken, token, .. } = s;
-                text += &format!(" [message {number} of {stream:?}, {len} bytes, {token:?}, taken {taken}]");
-            }
-        }
-        text
+        format!("not finished after a minute:{}", self.ledger.unsettled(|stream| self.current(stream)))
     }
 }
