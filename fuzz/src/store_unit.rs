@@ -87,7 +87,7 @@ fn store() -> Memory {
     };
     let written = volume.units_mut().run((0..).zip(parts).flat_map(files).collect());
     assert!(written.iter().all(Result::is_ok), "{written:?}");
-    volume.settle(object);
+    volume.settle(object, 0..1, [], &[]).unwrap();
     let entry = Entry { object, blocks: 2, about: b"about".to_vec() };
     volume.commit(vec![("name".into(), Some(entry))], 2).unwrap();
     volume.overwrite(object, 1, &[2; BLOCK], 3).unwrap();

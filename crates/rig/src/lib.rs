@@ -3,6 +3,7 @@
 //!
 //! Crates have it as a development dependency only. What goes wrong here is a panic: it fails the test.
 
+pub mod cuts;
 mod deaf;
 pub mod faults;
 pub mod fork;
@@ -17,6 +18,7 @@ pub mod pods;
 mod port;
 pub mod program;
 mod random;
+pub mod record;
 mod scratch;
 mod unit;
 pub mod wan;

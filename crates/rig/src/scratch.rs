@@ -18,9 +18,22 @@ pub struct Scratch {
 impl Scratch {
     /// A new one among the temporary files; its name tells whose it is.
     pub fn new(name: &str) -> Scratch {
+        Scratch::below(&std::env::temp_dir(), name)
+    }
+
+    /// The same in memory, where syncs cost nothing, if there is such a place.
+    pub fn in_memory(name: &str) -> Scratch {
+        let place = Path::new("/dev/shm");
+        match place.is_dir() {
+            true => Scratch::below(place, name),
+            false => Scratch::new(name),
+        }
+    }
+
+    fn below(place: &Path, name: &str) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("polyduct-{name}-{}-{n}", std::process::id()));
+        let path = place.join(format!("polyduct-{name}-{}-{n}", std::process::id()));
         let mut remover = Command::new("sh");
         // What ends all that the test has started is not to end this.
         remover.args(["-c", REMOVE, "sh"]).arg(&path).stdin(Stdio::piped()).process_group(0);

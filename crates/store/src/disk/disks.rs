@@ -18,6 +18,7 @@ mod shares;
 use super::home::{self, Home};
 use super::turn::Share;
 use super::unit_logs::{self, Log, Record};
+use crate::volume::planted::{self, Bug};
 use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::{BLOCK, MAX_OBJECTS};
 use polyduct_os::aligned::zeros;
@@ -432,7 +433,7 @@ impl Unit {
 
     /// Makes durable that a file is there, if that is not known.
     fn sync_name(&mut self, unit: u32, file: Named) -> Result<(), UnitError> {
-        if !self.named.contains(&file) {
+        if !self.named.contains(&file) && !planted::is_planted(Bug::NameNotSynced) {
             let (is_object, _) = name(file);
             for link in &self.chain {
                 retry_on_intr(|| rustix::fs::fsync(link.of(is_object))).map_err(|e| broken(unit, &e))?;

@@ -8,7 +8,7 @@
 use super::disks::{read_up_to, Disks};
 use super::requests::Files;
 use crate::volume::epochs::Epochs;
-use crate::volume::sums::{stride, BlockPlace, ObjectId, Sum, SUM};
+use crate::volume::sums::{agreed, stride, BlockPlace, ObjectId, Sum, SUM};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::aligned::Aligned;
@@ -255,12 +255,13 @@ impl Blocks {
             let Some((unit, n)) = *place else { continue };
             let (of, row) = (&units[unit as usize], g.place(block).row);
             let good = of.right.get(n).zip(of.wanted.get(n)).is_some_and(|(&right, &(word, chunk, _))| {
-                let own = of.entry(word, each, 0);
-                let same = |unit: u32| {
-                    let of = &units[unit as usize];
-                    !of.failed && of.entry(word, each, SUM * (1 + chunk as usize)) == own
+                // What failed has no entry.
+                let copy = |unit: u32| match &units[unit as usize] {
+                    of if of.failed => Sum::default(),
+                    of => of.entry(word, each, SUM * (1 + chunk as usize)),
                 };
-                right && !self.epochs.is_apart(own.stamp()) && self.witnesses(row).all(same)
+                let all = std::iter::once(of.entry(word, each, 0)).chain(self.witnesses(row).map(copy));
+                right && agreed(all, |sum| !self.epochs.is_apart(sum.stamp())).is_some()
             });
             if !good {
                 *place = None;

@@ -1,14 +1,14 @@
 //! Rows of an object between memory and the disks: many requests at once, past the system's cache where that
-//! can be.
+//! can be. Programs and the enumeration of crash states write and read rows here, and nowhere else.
 
 use super::disks::{failed_with, Disks};
-use super::manifest::errno;
 use super::requests::{Done, Files, Job, Requests, Slice};
 use super::turn::{InUse, ALONG, BEING_WRITTEN};
 use crate::volume::epochs::Epochs;
+use crate::volume::planted::Bug;
 use crate::volume::rows::{Bytes, BytesMut, Part, Rows};
-use crate::volume::sums::{stride, ObjectId, Stamp};
-use crate::volume::units::{Cause, UnitError};
+use crate::volume::sums::stride;
+use crate::volume::units::{Cause, UnitError, Units};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::lock::Hold;
 use polyduct_os::ring::Way;
@@ -30,8 +30,6 @@ const MAX_UNDER_WAY: usize = 16;
 /// The rows of an object on the disks, as one process reads or writes its share of them.
 pub struct RowIo {
     geometry: Geometry,
-    object: u64,
-    files: Vec<Option<Files>>,
     /// Units that failed here, and why.
     failed: BTreeMap<u32, UnitError>,
     /// Units that are written to and not read yet: one that has no room for that does not hold up the others.
@@ -66,21 +64,19 @@ struct Asked {
 const WRITTEN: u64 = 0;
 
 impl RowIo {
-    /// For an object, on the units that are not `lost`. `stamp` is for rows that are written. `units`
-    /// processes share the disks.
+    /// For an object, on the units that are not `lost`. `units` processes share the disks.
     ///
     /// # Errors
     /// What the system refuses this process. A unit that fails otherwise is left out.
     pub fn open(
         disks: &Disks,
-        geometry: Geometry,
-        of: ObjectId,
-        stamp: Stamp,
+        rows: Rows,
         lost: &dyn Fn(u32) -> bool,
         write: bool,
         units: u32,
     ) -> Result<RowIo, UnitError> {
-        let (object, mut failed, mut files) = (of.object, BTreeMap::new(), Vec::new());
+        let (geometry, object) = (rows.geometry(), rows.object());
+        let (mut failed, mut files) = (BTreeMap::new(), Vec::new());
         for unit in 0..geometry.units() {
             let open = || Files::open(disks, unit, object, write);
             files.push(match (!lost(unit)).then(open).transpose() {
@@ -96,23 +92,34 @@ impl RowIo {
         let depth = (DEPTH / units.max(1) as usize).clamp(n.min(4), MAX_UNDER_WAY);
         // As many as are under way, and those that are filled meanwhile.
         let slices = depth.div_ceil(n) * n + n;
-        let rows = Rows::new(geometry, of, stamp);
         let group = (REQUEST / rows.chunk_bytes()).max(1) as u64;
-        Ok(RowIo {
-            geometry,
-            object,
-            files,
-            failed,
+        let requests = Requests::new(files, slices, depth);
+        Ok(RowIo { failed, ..RowIo::over(requests, rows, group, slices) })
+    }
+
+    /// The same on units that are simulated, and asked as the protocol asks them: for one row with each
+    /// request, of which few are under way at once.
+    #[doc(hidden)]
+    pub fn simulated(units: Box<dyn Units + Send>, rows: Rows, lost: &dyn Fn(u32) -> bool) -> RowIo {
+        let n = rows.geometry().units();
+        let requests = Requests::of_units(units, rows.object(), (0..n).map(|unit| !lost(unit)).collect());
+        RowIo::over(requests, rows, 1, 2 * n as usize)
+    }
+
+    fn over(requests: Requests, rows: Rows, group: u64, slices: usize) -> RowIo {
+        RowIo {
+            geometry: rows.geometry(),
+            failed: BTreeMap::new(),
             joining: Vec::new(),
             rows,
             group,
-            requests: Requests::new(slices, depth),
+            requests,
             free: Vec::new(),
             slices: (0, slices),
             reserved: 0,
             asked: VecDeque::new(),
             next_id: WRITTEN + 1,
-        })
+        }
     }
 
     /// What is read and was written apart from these epochs is damaged.
@@ -132,14 +139,14 @@ impl RowIo {
 
     /// Which file each unit has the blocks in; none of units that are not used.
     pub fn identities(&self) -> Vec<Option<Identity>> {
-        self.files.iter().map(|files| identity(&files.as_ref()?.data)).collect()
+        self.requests.files().iter().map(|files| identity(&files.as_ref()?.data)).collect()
     }
 
     /// Notes on the units that this process writes the object, and with `appends` that its program appends to
     /// it, until what is returned is dropped.
-    pub fn note(&self, appends: bool) -> Result<Vec<InUse>, OsError> {
+    pub(super) fn note(&self, appends: bool) -> Result<Vec<InUse>, OsError> {
         let mut held = Vec::new();
-        for files in self.files.iter().flatten() {
+        for files in self.requests.files().iter().flatten() {
             for byte in std::iter::once(BEING_WRITTEN).chain(appends.then_some(ALONG)) {
                 held.extend(InUse::hold(Arc::clone(&files.sums), byte, Hold::Shared)?);
             }
@@ -157,7 +164,7 @@ impl RowIo {
         }
         let from = rows.start.max(self.reserved);
         let chunk = self.rows.chunk_bytes() as u64;
-        for (unit, files) in (0..).zip(&self.files) {
+        for (unit, files) in (0..).zip(self.requests.files()) {
             let Some(files) = files else { continue };
             let (at, len) = (from.saturating_mul(chunk), (rows.end - from).saturating_mul(chunk));
             let reserved =
@@ -219,8 +226,7 @@ impl RowIo {
     fn settle(&mut self, done: Done) {
         let Done { id, unit, slice, came } = done;
         let asked = self.asked.iter_mut().find(|asked| asked.id == id);
-        if let Err(e) = &came {
-            let mut error = failed_with(unit, e.to_string(), errno(e));
+        if let Err(mut error) = came.clone() {
             if error.cause == Cause::Full && self.joining.contains(&unit) {
                 error.cause = Cause::Disk;
             }
@@ -276,10 +282,7 @@ impl RowIo {
                 self.rows.encode(row, data.part(from..from + row_bytes), &mut parts);
             }
             for (unit, slice) in (0..).zip(slices) {
-                match self.files[unit as usize].clone() {
-                    Some(files) => self.ask(WRITTEN, unit, Way::Write, files, slice, first),
-                    None => self.free.push(slice),
-                }
+                self.ask(WRITTEN, unit, Way::Write, slice, first);
             }
             self.requests.begin();
             first += n;
@@ -287,14 +290,21 @@ impl RowIo {
         Ok(())
     }
 
-    fn ask(&mut self, id: u64, unit: u32, way: Way, files: Files, slice: Slice, row: u64) {
+    /// Asks a unit, and says whether it is used.
+    fn ask(&mut self, id: u64, unit: u32, way: Way, slice: Slice, row: u64) -> bool {
         let block = row * u64::from(self.geometry.chunk_blocks());
         let stride = stride(self.geometry) as u64;
-        self.requests.ask(Job { id, unit, way, files, slice, block, stride });
+        let back = self.requests.ask(Job { id, unit, way, slice, block, stride });
+        let is_used = back.is_none();
+        self.free.extend(back);
+        is_used
     }
 
     /// Waits until the disks have done all that they were given.
     pub fn finish(&mut self) {
+        if self.rows.has(Bug::NotFinished) {
+            return;
+        }
         while let Some(done) = self.requests.next() {
             self.settle(done);
         }
@@ -379,23 +389,21 @@ impl RowIo {
         self.next_id += 1;
         let units = self.geometry.units();
         let slices = (0..units).map(|_| None).collect();
-        let used = (0..units).filter_map(|unit| Some((unit, self.files[unit as usize].clone()?)));
-        let used: Vec<(u32, Files)> = used.collect();
         self.asked.push_back(Asked { id, first, n, slices, waits: 0 });
-        for (unit, files) in used {
+        for unit in 0..units {
             // Without memory for what a unit has of them, they are read as if it had failed: one by one.
             let Ok(slice) = self.slice(n) else { break };
+            let is_used = self.ask(id, unit, Way::Read, slice, first);
             if let Some(asked) = self.asked.back_mut() {
-                asked.waits += 1;
+                asked.waits += usize::from(is_used);
             }
-            self.ask(id, unit, Way::Read, files, slice, first);
         }
         self.requests.begin();
     }
 
     /// The object.
     pub fn object(&self) -> u64 {
-        self.object
+        self.rows.object()
     }
 }
 

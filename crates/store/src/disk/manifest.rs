@@ -20,6 +20,7 @@
 //! highest `serial` counts.
 
 use super::StoreError;
+use crate::volume::planted::{self, Bug};
 use crate::volume::Geometry;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,6 +192,9 @@ impl Manifest {
         let passing = dir.join(format!(".{NAME}.{}.{nth}", std::process::id()));
         let written = std::fs::File::create(&passing).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
+            if planted::is_planted(Bug::ManifestFirst) {
+                return Ok(());
+            }
             file.sync_all()
         });
         let named = written.and_then(|()| std::fs::rename(&passing, dir.join(NAME)));
@@ -198,6 +202,9 @@ impl Manifest {
             let _ = std::fs::remove_file(&passing);
         }
         named.map_err(sys)?;
+        if planted::is_planted(Bug::ManifestNotNamed) {
+            return Ok(());
+        }
         rustix::io::retry_on_intr(|| rustix::fs::fsync(fd.as_fd()))
             .map_err(|e| StoreError::sys(&shown, "fsync its directory", e))
     }

@@ -130,9 +130,9 @@ impl<'a> Mender<'a> {
                 let (disks, object) = (self.store.disks_to_read()?, self.blocks.object());
                 // Rows are read one after the other: no more is under way than one has.
                 let share = (DEPTH / g.units()).max(1);
-                let mut io =
-                    RowIo::open(&disks, g, self.store.object(object), 0.into(), &is_lost, false, share)
-                        .map_err(StoreError::refused(&self.store.shown))?;
+                let rows = self.store.rows(object, 0.into());
+                let mut io = RowIo::open(&disks, rows, &is_lost, false, share)
+                    .map_err(StoreError::refused(&self.store.shown))?;
                 io.know(self.blocks.epochs());
                 self.remaining.insert((lost, io))
             }

@@ -10,7 +10,7 @@
 //! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
 //! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
-//! | `io`, `requests` | rows between memory and disks; many requests at once |
+//! | `io`, `requests` | rows between memory and disks, real or simulated; many requests at once |
 //! | [`writer`], [`reader`] | the two ports |
 //! | [`access`] | any box of a dataset, without a port |
 //! | `boxes`, `fetch`, `mender` | a box as pieces of blocks; single blocks, read and checked; or found otherwise |
@@ -43,6 +43,8 @@ pub use access::StoredArray;
 pub use boxes::Slice;
 pub use create::Create;
 pub use error::StoreError;
+#[doc(hidden)]
+pub use io::RowIo;
 pub use meta::{Fill, Meta};
 pub use owned::Owned;
 pub use reader::StoreReader;

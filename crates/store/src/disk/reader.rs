@@ -67,17 +67,9 @@ struct Start {
 
 /// The rows of an object, on the units that are not `lost`.
 fn rows_of(store: &Store, object: u64, lost: &[u32], options: &Options) -> Result<RowIo, StoreError> {
-    let is_lost = |unit| lost.contains(&unit);
-    RowIo::open(
-        &store.disks_to_read()?,
-        store.geometry(),
-        store.object(object),
-        0.into(),
-        &is_lost,
-        false,
-        options.port.units,
-    )
-    .map_err(StoreError::refused(&store.shown))
+    let (disks, rows) = (store.disks_to_read()?, store.rows(object, 0.into()));
+    let io = RowIo::open(&disks, rows, &|unit| lost.contains(&unit), false, options.port.units);
+    io.map_err(StoreError::refused(&store.shown))
 }
 
 impl StoreReader {

@@ -1,8 +1,9 @@
-//! Requests to the units of a store, many at once: by io_uring where the system has it, else by threads that
-//! wait for the disks.
+//! Requests to the units of a store for rows of an object, many at once: by io_uring where the system has it,
+//! else by threads that wait for the disks. Simulated units are asked as the protocol asks them.
 
-use super::disks::{read_up_to, Disks};
-use crate::volume::units::{File as Named, UnitError};
+use super::disks::{failed_with, read_up_to, Disks};
+use super::manifest::errno;
+use crate::volume::units::{self, File as Named, Request, UnitError, Units};
 use crate::volume::BLOCK;
 use polyduct_os::aligned::Aligned;
 use polyduct_os::ring::{Answer, Ring, Way};
@@ -42,7 +43,6 @@ pub(super) struct Job {
     pub(super) id: u64,
     pub(super) unit: u32,
     pub(super) way: Way,
-    pub(super) files: Files,
     pub(super) slice: Slice,
     /// Its first block on the unit.
     pub(super) block: u64,
@@ -61,11 +61,13 @@ pub(super) struct Done {
     pub(super) id: u64,
     pub(super) unit: u32,
     pub(super) slice: Slice,
-    pub(super) came: std::io::Result<()>,
+    pub(super) came: Result<(), UnitError>,
 }
 
 /// Jobs that are under way.
 pub(super) struct Requests {
+    /// Those of the units that are used; of simulated units there are none.
+    files: Vec<Option<Files>>,
     means: Means,
     under_way: usize,
 }
@@ -73,21 +75,35 @@ pub(super) struct Requests {
 enum Means {
     Ring(Box<Halves>),
     Threads { pool: Pool, told: (Sender<Done>, Receiver<Done>) },
+    Units(Simulated),
 }
 
 impl Requests {
-    /// For so many jobs at once, by io_uring; by `threads` threads where there is none.
-    pub(super) fn new(jobs: usize, threads: usize) -> Requests {
+    /// For so many jobs at once on these files, by io_uring; by `threads` threads where there is none.
+    pub(super) fn new(files: Vec<Option<Files>>, jobs: usize, threads: usize) -> Requests {
         let means = match Ring::new(2 * jobs as u32) {
             Ok(ring) => Means::Ring(Box::new(Halves { ring, flying: Vec::new(), free: Vec::new() })),
-            Err(_) => return Requests::by_threads(threads),
+            Err(_) => return Requests::by_threads(files, threads),
         };
-        Requests { means, under_way: 0 }
+        Requests { files, means, under_way: 0 }
     }
 
     /// By threads alone.
-    fn by_threads(threads: usize) -> Requests {
-        Requests { means: Means::Threads { pool: Pool::new(threads), told: channel() }, under_way: 0 }
+    fn by_threads(files: Vec<Option<Files>>, threads: usize) -> Requests {
+        let means = Means::Threads { pool: Pool::new(threads), told: channel() };
+        Requests { files, means, under_way: 0 }
+    }
+
+    /// For the rows of an object on units that are `used`, which are asked one after the other: the last job
+    /// first, and none before somebody waits for it.
+    pub(super) fn of_units(units: Box<dyn Units + Send>, object: u64, used: Vec<bool>) -> Requests {
+        let means = Means::Units(Simulated { units, object, used, jobs: Vec::new() });
+        Requests { files: Vec::new(), means, under_way: 0 }
+    }
+
+    /// The files of the units that are used, where units have files.
+    pub(super) fn files(&self) -> &[Option<Files>] {
+        &self.files
     }
 
     /// The system begins with what was asked for since this was last called, or a job was waited for.
@@ -97,17 +113,22 @@ impl Requests {
         }
     }
 
-    /// Has a job done, and does not wait for it. The system may begin only when [told](Requests::begin).
-    pub(super) fn ask(&mut self, job: Job) {
-        self.under_way += 1;
-        match &mut self.means {
-            Means::Ring(halves) => halves.ask(job),
-            Means::Threads { pool, told } => {
+    /// Has a job done, and does not wait for it. The system may begin only when [told](Requests::begin). Gives
+    /// the slice back where its unit is not used.
+    pub(super) fn ask(&mut self, job: Job) -> Option<Slice> {
+        let files = self.files.get(job.unit as usize).cloned().flatten();
+        match (&mut self.means, files) {
+            (Means::Ring(halves), Some(files)) => halves.ask(job, files),
+            (Means::Threads { pool, told }, Some(files)) => {
                 let tell = told.0.clone();
                 // The receiver lives as long as the pool.
-                pool.run(Box::new(move || drop(tell.send(do_at_once(job)))));
+                pool.run(Box::new(move || drop(tell.send(do_at_once(job, &files)))));
             }
+            (Means::Units(of), _) if of.used[job.unit as usize] => of.jobs.push(job),
+            _ => return Some(job.slice),
         }
+        self.under_way += 1;
+        None
     }
 
     /// Waits for the next job that is done; `None` where none is under way.
@@ -118,6 +139,7 @@ impl Requests {
         let done = match &mut self.means {
             Means::Ring(halves) => halves.next(),
             Means::Threads { told, .. } => told.1.recv().ok(),
+            Means::Units(of) => of.next(),
         };
         self.under_way -= 1;
         done
@@ -145,15 +167,15 @@ struct Half {
 }
 
 impl Halves {
-    fn ask(&mut self, job: Job) {
+    fn ask(&mut self, job: Job, files: Files) {
         let number = self.free.pop().unwrap_or_else(|| {
             self.flying.push(None);
             self.flying.len() - 1
         });
         let ((data, sums), tag) = (job.places(), 2 * number as u64);
         self.flying[number] = Some(Flying { id: job.id, unit: job.unit, come: None });
-        self.ring.ask(job.way, job.files.data, job.slice.chunks, data, tag);
-        self.ring.ask(job.way, job.files.sums, job.slice.sums, sums, tag + 1);
+        self.ring.ask(job.way, files.data, job.slice.chunks, data, tag);
+        self.ring.ask(job.way, files.sums, job.slice.sums, sums, tag + 1);
     }
 
     fn next(&mut self) -> Option<Done> {
@@ -175,14 +197,19 @@ impl Halves {
             self.free.push(number);
             let (data, sums) = if half.of_sums { (other, half) } else { (half, other) };
             let slice = Slice { chunks: data.bytes, sums: sums.bytes };
-            return Some(Done { id, unit, slice, came: data.came.and(sums.came) });
+            let came = data.came.and(sums.came).map_err(|e| failed(unit, &e));
+            return Some(Done { id, unit, slice, came });
         }
     }
 }
 
-fn do_at_once(job: Job) -> Done {
+fn failed(unit: u32, e: &std::io::Error) -> UnitError {
+    failed_with(unit, e.to_string(), errno(e))
+}
+
+fn do_at_once(job: Job, files: &Files) -> Done {
     let (data, sums) = job.places();
-    let Job { id, unit, way, files, mut slice, .. } = job;
+    let Job { id, unit, way, mut slice, .. } = job;
     let moves = |file: &File, bytes: &mut [u8], at| match way {
         Way::Write => file.write_all_at(bytes, at),
         Way::Read => {
@@ -193,7 +220,46 @@ fn do_at_once(job: Job) -> Done {
     };
     let came = moves(&files.data, slice.chunks.as_mut_slice(), data)
         .and_then(|()| moves(&files.sums, slice.sums.as_mut_slice(), sums));
-    Done { id, unit, slice, came }
+    Done { id, unit, slice, came: came.map_err(|e| failed(unit, &e)) }
+}
+
+/// Units that are asked as the protocol asks them, and what they are still to do.
+struct Simulated {
+    units: Box<dyn Units + Send>,
+    object: u64,
+    used: Vec<bool>,
+    jobs: Vec<Job>,
+}
+
+impl Simulated {
+    fn next(&mut self) -> Option<Done> {
+        let job = self.jobs.pop()?;
+        let places = job.places();
+        let Job { id, unit, way, mut slice, .. } = job;
+        let halves = [
+            (Named::Data(self.object), places.0, &mut slice.chunks),
+            (Named::Sums(self.object), places.1, &mut slice.sums),
+        ];
+        let request = |(file, at, bytes): &(Named, u64, &mut Aligned)| match (way, *file, *at) {
+            (Way::Write, file, at) => Request::Write { unit, file, at, bytes: bytes.as_slice().to_vec() },
+            (Way::Read, file, at) => Request::Read { unit, file, at, len: bytes.as_slice().len() },
+        };
+        let done = self.units.run(halves.iter().map(request).collect());
+        let mut came = Ok(());
+        for ((.., bytes), done) in halves.into_iter().zip(done) {
+            let there = bytes.as_mut_slice();
+            match done {
+                Ok(units::Done::Bytes(read)) => {
+                    let n = read.len().min(there.len());
+                    there[..n].copy_from_slice(&read[..n]);
+                    there[n..].fill(0);
+                }
+                Ok(_) => {}
+                Err(e) => came = came.and(Err(e)),
+            }
+        }
+        Some(Done { id, unit, slice, came })
+    }
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -262,6 +328,8 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::units::Cause;
+    use std::collections::BTreeMap;
 
     fn file() -> Arc<File> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -270,6 +338,37 @@ mod tests {
         let file = File::options().create(true).read(true).write(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         Arc::new(file)
+    }
+
+    /// Units in memory.
+    #[derive(Default)]
+    struct Kept {
+        files: BTreeMap<(u32, Named), Vec<u8>>,
+        full: Vec<(u32, Named)>,
+    }
+
+    impl Units for Kept {
+        fn run(&mut self, batch: Vec<Request>) -> Vec<Result<units::Done, UnitError>> {
+            let one = |request| match request {
+                Request::Write { unit, file, .. } if self.full.contains(&(unit, file)) => {
+                    Err(UnitError { unit, reason: "no space left on device".into(), cause: Cause::Full })
+                }
+                Request::Write { unit, file, at, bytes } => {
+                    let there = self.files.entry((unit, file)).or_default();
+                    let (at, end) = (at as usize, at as usize + bytes.len());
+                    there.resize(there.len().max(end), 0);
+                    there[at..end].copy_from_slice(&bytes);
+                    Ok(units::Done::Yes)
+                }
+                Request::Read { unit, file, at, len } => {
+                    let there = &self.files[&(unit, file)];
+                    let at = there.len().min(at as usize);
+                    Ok(units::Done::Bytes(there[at..there.len().min(at + len)].to_vec()))
+                }
+                other => panic!("{other:?}"),
+            };
+            batch.into_iter().map(one).collect()
+        }
     }
 
     fn slice(with: u8) -> Slice {
@@ -288,21 +387,26 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_threads_do_the_same() {
-        for mut requests in [Requests::new(4, 2), Requests::by_threads(3), Requests::by_threads(0)] {
-            let units = [(); 3].map(|()| Files { data: file(), sums: file() });
-            let job = |id: u64, unit: usize, way, with| Job {
+    fn all_means_do_the_same() {
+        let units = || (0..3).map(|_| Some(Files { data: file(), sums: file() })).chain([None]).collect();
+        for mut requests in [
+            Requests::new(units(), 4, 2),
+            Requests::by_threads(units(), 3),
+            Requests::by_threads(units(), 0),
+            Requests::of_units(Box::new(Kept::default()), 7, vec![true, true, true, false]),
+        ] {
+            let job = |id: u64, unit: u32, way, with| Job {
                 id,
-                unit: unit as u32,
+                unit,
                 way,
-                files: units[unit].clone(),
                 slice: slice(with),
                 block: 2 * id,
                 stride: 8,
             };
             for (id, unit) in (0..5).flat_map(|id| (0..3).map(move |unit| (id, unit))) {
-                requests.ask(job(id, unit, Way::Write, (10 * id) as u8 + unit as u8));
+                assert!(requests.ask(job(id, unit, Way::Write, (10 * id) as u8 + unit as u8)).is_none());
             }
+            assert!(requests.ask(job(0, 3, Way::Write, 1)).is_some(), "it is not used");
             let written = all(&mut requests);
             assert!(written.len() == 15 && written.iter().all(|done| done.came.is_ok()));
             // One more than there are: of what a file lacks, zeros.
@@ -321,29 +425,25 @@ mod tests {
 
     #[test]
     fn an_error_is_that_of_its_unit() {
-        for mut requests in [Requests::new(4, 2), Requests::by_threads(2)] {
-            let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
-            let units = [
-                Files { data: file(), sums: file() },
-                Files { data: full.clone(), sums: file() },
-                Files { data: file(), sums: full },
-            ];
-            for (unit, files) in (0..).zip(&units) {
-                let files = files.clone();
-                requests.ask(Job {
-                    id: 0,
-                    unit,
-                    way: Way::Write,
-                    files,
-                    slice: slice(1),
-                    block: 0,
-                    stride: 8,
-                });
+        let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
+        let units = [
+            Files { data: file(), sums: file() },
+            Files { data: full.clone(), sums: file() },
+            Files { data: file(), sums: full },
+        ];
+        let units = || units.iter().cloned().map(Some).collect();
+        let kept = Kept { full: vec![(1, Named::Data(7)), (2, Named::Sums(7))], ..Kept::default() };
+        for mut requests in [
+            Requests::new(units(), 4, 2),
+            Requests::by_threads(units(), 2),
+            Requests::of_units(Box::new(kept), 7, vec![true; 3]),
+        ] {
+            for unit in 0..3 {
+                requests.ask(Job { id: 0, unit, way: Way::Write, slice: slice(1), block: 0, stride: 8 });
             }
-            let kinds: Vec<_> =
-                all(&mut requests).iter().map(|done| done.came.as_ref().err().map(|e| e.kind())).collect();
-            let full = Some(std::io::ErrorKind::StorageFull);
-            assert_eq!(kinds, [None, full, full]);
+            let causes: Vec<_> =
+                all(&mut requests).iter().map(|done| done.came.as_ref().err().map(|e| e.cause)).collect();
+            assert_eq!(causes, [None, Some(Cause::Full), Some(Cause::Full)]);
         }
     }
 }

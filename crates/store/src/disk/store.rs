@@ -10,7 +10,8 @@ use super::shelf::Shelf;
 use super::turn::{self, Before, InUse, Turn, Who, BEING_WRITTEN};
 use super::StoreError;
 use crate::volume::epochs::{told_by, Epochs};
-use crate::volume::sums::ObjectId;
+use crate::volume::rows::Rows;
+use crate::volume::sums::{ObjectId, Stamp};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, Volume, VolumeError};
 use polyduct_os::lock::{hold, is_held, Hold};
@@ -102,6 +103,11 @@ impl Store {
     /// One of its objects.
     pub(super) fn object(&self, object: u64) -> ObjectId {
         ObjectId { store: self.manifest.id, object }
+    }
+
+    /// Codes the rows of one; `stamp` is for rows that are written.
+    pub(super) fn rows(&self, object: u64, stamp: Stamp) -> Rows {
+        Rows::new(self.geometry(), self.object(object), stamp)
     }
 
     /// What the store is made of.

@@ -151,15 +151,8 @@ impl StoreWriter {
             Ok(kept)
         });
         let opened = || -> Result<_, StoreError> {
-            let io = RowIo::open(
-                &store.disks()?,
-                store.geometry(),
-                store.object(begun.object),
-                begun.stamp,
-                &|unit| lost.contains(&unit),
-                true,
-                options.port.units,
-            );
+            let (disks, rows) = (store.disks()?, store.rows(begun.object, begun.stamp));
+            let io = RowIo::open(&disks, rows, &|unit| lost.contains(&unit), true, options.port.units);
             let (io, mut kept) = (io.map_err(StoreError::refused(&shown))?, in_use?);
             kept.extend(io.note(append).map_err(StoreError::os(&shown))?);
             Ok((io, kept))

@@ -77,6 +77,7 @@ use sealed::seal;
 use served::Memory;
 use state::{Action, Past, Record, RECORD, SLOT};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use sums::{ObjectId, Stamp};
 use units::{Cause, Done, File, Request, UnitError, Units};
 
@@ -173,8 +174,30 @@ impl<U: Units> Volume<U> {
         self.roll.is_read(unit) || self.roll.is_joining(unit)
     }
 
-    /// Others have written rows of this object: with the next [commit](Volume::commit) they are made durable.
-    pub fn settle(&mut self, object: u64) {
+    /// Others have written rows of this object, and wait for no answer any more: with the next
+    /// [commit](Volume::commit) they are made durable. Units that `failed` them are not used any more; and
+    /// those that are used and came too `late` to be written to get the rows from what the others have.
+    ///
+    /// # Errors
+    /// [`VolumeError::Full`], [`VolumeError::Refused`]: not all is written, for want of that.
+    /// [`VolumeError::Damaged`]: the others have not enough for those that came late. As
+    /// [`commit`](Volume::commit).
+    pub fn settle(
+        &mut self,
+        object: u64,
+        rows: Range<u64>,
+        failed: impl IntoIterator<Item = UnitError>,
+        late: &[u32],
+    ) -> Result<(), VolumeError> {
+        for error in failed {
+            match error.cause {
+                Cause::Full => return Err(VolumeError::Full(error)),
+                Cause::Caller(_) => return Err(VolumeError::Refused(error)),
+                Cause::Disk if self.has(Bug::FailureIgnored) => {}
+                Cause::Disk => self.report(error),
+            }
+        }
+        self.complete(object, rows, late)?;
         let both = [(File::Data(object), Bug::BlocksNotSettled), (File::Sums(object), Bug::SumsNotSettled)];
         for (file, bug) in both {
             if !self.has(bug) {
@@ -182,6 +205,7 @@ impl<U: Units> Volume<U> {
                 self.dirty.extend(units.into_iter().map(|unit| (unit, file)));
             }
         }
+        Ok(())
     }
 
     /// Codes the rows of an object, for who writes and reads them without the protocol.

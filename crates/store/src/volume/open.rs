@@ -2,7 +2,7 @@
 
 use super::error::{Side, VolumeError};
 use super::geometry::Geometry;
-use super::planted::Bug;
+use super::planted::{self, Bug};
 use super::roll::Roll;
 use super::sealed::{seal, unseal};
 use super::served::Memory;
@@ -143,7 +143,7 @@ impl<U: Units> Volume<U> {
             memory: Memory::default(),
             ended: None,
             untold: None,
-            planted: None,
+            planted: planted::of_process(),
         }
     }
 

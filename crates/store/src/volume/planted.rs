@@ -1,8 +1,12 @@
 //! Bugs to plant, so that a test can show that the checks find each.
 
+use std::sync::OnceLock;
+
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
+    /// A commit does not wait for rows that are still being written.
+    NotFinished,
     /// A commit does not wait for the data.
     DataNotSynced,
     /// A commit's record is in the logs before the data are synced.
@@ -63,6 +67,20 @@ pub enum Bug {
     RememberedFirst,
     /// An epoch follows one that nobody came to serve, and of which not all know.
     BeforeUnserved,
+    /// The name of a unit's new file is not synced.
+    NameNotSynced,
+    /// New directories of a store that is made are not synced.
+    DirsNotSynced,
+    /// A manifest has its name before it is synced.
+    ManifestFirst,
+    /// The name of a manifest is not synced.
+    ManifestNotNamed,
+    /// A store that is made has its manifest before it has its units.
+    StoreFirst,
+    /// A file that is written has its name before it is synced.
+    FileFirst,
+    /// The name of a file that is written is not synced.
+    FileNotNamed,
     /// Nobody who reads without the protocol is told that a unit is lost.
     Untold,
     /// What a stale unit says of its transactions counts.
@@ -71,9 +89,33 @@ pub enum Bug {
     ForkTrusted,
 }
 
+static PLANTED: OnceLock<Bug> = OnceLock::new();
+
+/// Plants a bug in all that this process does from here on; the first one counts. Without the feature
+/// `planted` it does nothing.
+pub fn plant(bug: Bug) {
+    let _ = PLANTED.set(bug);
+}
+
+/// The bug that is planted in this process.
+#[inline]
+pub(crate) fn of_process() -> Option<Bug> {
+    if cfg!(feature = "planted") {
+        PLANTED.get().copied()
+    } else {
+        None
+    }
+}
+
+/// Whether this bug is planted in this process.
+#[inline]
+pub(crate) fn is_planted(bug: Bug) -> bool {
+    has(of_process(), bug)
+}
+
 /// Whether this bug is the one that is planted: never outside tests, where the compiler leaves the question
 /// out.
 #[inline]
-pub(super) fn has(planted: Option<Bug>, bug: Bug) -> bool {
+pub(crate) fn has(planted: Option<Bug>, bug: Bug) -> bool {
     cfg!(feature = "planted") && planted == Some(bug)
 }

@@ -301,10 +301,12 @@ impl<U: Units> Volume<U> {
     /// Rows of an object that get a name with the next [commit](Volume::commit), and were not written to
     /// these units, though they are used now: they were lost, or replaced, while others wrote. They get them
     /// from what the others have.
-    ///
-    /// # Errors
-    /// [`VolumeError::Damaged`]: the others have not enough of them. As [`commit`](Volume::commit).
-    pub fn complete(&mut self, object: u64, rows: Range<u64>, late: &[u32]) -> Result<(), VolumeError> {
+    pub(super) fn complete(
+        &mut self,
+        object: u64,
+        rows: Range<u64>,
+        late: &[u32],
+    ) -> Result<(), VolumeError> {
         match late.iter().any(|&unit| self.uses(unit)) {
             true => self.go_through(object, rows, late),
             false => Ok(()),

@@ -11,8 +11,8 @@ pub use bytes::{Bytes, BytesMut};
 use super::epochs::Epochs;
 use super::geometry::{Geometry, BLOCK};
 use super::inverse::Inverse;
-use super::planted::Bug;
-use super::sums::{stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
+use super::planted::{self, Bug};
+use super::sums::{agreed, stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
 use polyduct_copy::{Dest, Kernels};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl Rows {
             of,
             stamp: stamp.into(),
             epochs: Arc::default(),
-            planted: None,
+            planted: planted::of_process(),
             kernels: Kernels::detect(),
             encoder: None,
             inverse: None,
@@ -67,6 +67,20 @@ impl Rows {
     /// The same with a bug in it, which does nothing but with the feature `planted`.
     pub(super) fn plant(self, bug: Option<Bug>) -> Rows {
         Rows { planted: bug, ..self }
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        planted::has(self.planted, bug)
+    }
+
+    /// How the store is cut.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The object whose rows these are.
+    pub fn object(&self) -> u64 {
+        self.of.object
     }
 
     /// What is read and was written apart from these epochs is damaged.
@@ -209,7 +223,7 @@ impl Rows {
         for at in 0..blocks {
             let used = |c: usize| c < k && wanted(c, at) || !lost.is_empty();
             let mut good = || {
-                (0..k).filter(|&c| wanted(c, at)).all(|c| self.agreed(parts, c, at).is_some_and(&mut is_ours))
+                (0..k).filter(|&c| wanted(c, at)).all(|c| self.entry(parts, c, at, &mut is_ours).is_some())
                     && (0..parts.len()).filter(|&c| used(c)).all(|c| self.is_right(row, parts, c, at))
             };
             if !good() {
@@ -233,15 +247,21 @@ impl Rows {
         bad
     }
 
-    /// The entry of a data block, if all who have one have the same, and somebody does.
-    fn agreed(&self, parts: &[Option<Part<'_>>], c: usize, at: usize) -> Option<Sum> {
+    /// The entry of a data block.
+    fn entry(
+        &self,
+        parts: &[Option<Part<'_>>],
+        c: usize,
+        at: usize,
+        counts: impl FnOnce(Sum) -> bool,
+    ) -> Option<Sum> {
         let (k, each) = (self.geometry.data() as usize, stride(self.geometry));
         let entry = |part: &Part<'_>, place: usize| Sum::from_bytes(&part.sums[at * each + place..][..SUM]);
         let own = parts[c].as_ref().map(|part| entry(part, 0));
-        let mut all =
-            own.into_iter().chain(parts[k..].iter().flatten().map(|part| entry(part, SUM * (1 + c))));
-        let first = all.next().filter(|sum| sum.generation != 0)?;
-        all.all(|sum| sum == first).then_some(first)
+        agreed(
+            own.into_iter().chain(parts[k..].iter().flatten().map(|part| entry(part, SUM * (1 + c)))),
+            counts,
+        )
     }
 
     /// Whether the block of a part, if there is one, is that of its own entry.
@@ -290,7 +310,9 @@ impl Rows {
                 for at in piece.clone() {
                     let block = made[i * len + (at - first) * BLOCK..].first_chunk::<BLOCK>();
                     let right = |block: &[u8; BLOCK]| {
-                        self.agreed(parts, c, at).is_some_and(|sum| sum.is_of(self.home(row, c, at), block))
+                        // Whether it counts was asked with the rest of the word.
+                        let entry = self.entry(parts, c, at, |_| true);
+                        entry.is_some_and(|sum| sum.is_of(self.home(row, c, at), block))
                     };
                     let from = c * chunk + at * BLOCK;
                     let mut place = to.part(from..from + BLOCK);

@@ -123,6 +123,16 @@ impl Sum {
     }
 }
 
+/// The entry of a data block: that which all have who have one, the block's own unit and those of the word's
+/// parity, where somebody has one and it `counts`. A block that is read alone is right if it is
+/// [of](Sum::is_of) this entry, and nowhere is it decided otherwise; where they speak against each other only
+/// the whole word tells what it was.
+pub fn agreed(entries: impl IntoIterator<Item = Sum>, counts: impl FnOnce(Sum) -> bool) -> Option<Sum> {
+    let mut entries = entries.into_iter();
+    let first = entries.next().filter(|sum| sum.generation != 0)?;
+    (entries.all(|sum| sum == first) && counts(first)).then_some(first)
+}
+
 /// Bytes that a unit has for each of its blocks: its own entry, and room for those of a word's data.
 pub fn stride(geometry: Geometry) -> usize {
     match geometry.parity() {

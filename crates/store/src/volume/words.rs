@@ -8,7 +8,7 @@ use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
 use super::state::{Action, Patch, Relation};
-use super::sums::{stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
+use super::sums::{agreed, stride, BlockPlace, ObjectId, Stamp, Sum, SUM};
 use super::units::{Cause, Done, File, Request, UnitError, Units};
 use super::Volume;
 use std::collections::BTreeMap;
@@ -110,16 +110,20 @@ impl<U: Units> Volume<U> {
         let others = (g.data()..g.units()).map(|c| g.unit(place.row, c)).filter(|&u| self.roll.is_read(u));
         batch.extend(others.map(|unit| Request::Read { unit, file, at: copy, len: SUM }));
         let mut done = self.run(batch)?.into_iter();
-        let Some(Some(Done::Bytes(block))) = done.next() else { return Ok(None) };
-        let Ok(block) = Block::try_from(block.into_boxed_slice()) else { return Ok(None) };
-        let mut entries = done.map(|done| match done {
-            Some(Done::Bytes(bytes)) => Some(Sum::from_bytes(&bytes)),
-            _ => None,
+        let block = next_block(&mut done);
+        // Of a unit that did not answer it is not known whether it has the same: none is no entry.
+        let entries = done.map(|done| match done {
+            Some(Done::Bytes(bytes)) => Sum::from_bytes(&bytes),
+            _ => Sum::default(),
         });
-        let own = entries.next().flatten().unwrap_or_default();
-        let good = self.fits(own, home, &block)
-            && (self.has(Bug::CopiesIgnored) || entries.all(|entry| entry == Some(own)));
-        Ok(good.then_some(block))
+        let agreed = self.agreed(entries);
+        Ok(block.filter(|block| agreed.is_some_and(|sum| self.fits(sum, home, block))))
+    }
+
+    /// The entry of a data block, from those of its own unit and of parity.
+    fn agreed(&self, entries: impl Iterator<Item = Sum>) -> Option<Sum> {
+        let asked = if self.has(Bug::CopiesIgnored) { 1 } else { usize::MAX };
+        agreed(entries.take(asked), |sum| self.counts(sum))
     }
 
     /// Overwrites a block of an object that is in use. When this returns it survives any cut, and the loss of
@@ -242,7 +246,7 @@ impl<U: Units> Volume<U> {
         let batch = chunks.iter().flat_map(|&c| self.reads(home, place.row, c)).collect();
         let mut done = self.run(batch)?.into_iter();
         let mut old = vec![Sum::default(); g.units() as usize];
-        let mut changed = BTreeMap::new();
+        let (mut changed, mut said) = (BTreeMap::new(), Vec::new());
         for &c in &chunks {
             let (Some(sums), Some(block)) = (next_bytes(&mut done), next_block(&mut done)) else {
                 return Ok(None);
@@ -252,14 +256,15 @@ impl<U: Units> Volume<U> {
             if !(1..sums.len() / SUM).all(|i| c < g.data() || self.counts(entry(i))) {
                 return Ok(None);
             }
-            let same = c == place.chunk || copy == old[place.chunk as usize] || self.has(Bug::CopiesIgnored);
-            if !same || !self.fits(own, BlockPlace { chunk: c, ..home }, &block) {
+            if !self.fits(own, BlockPlace { chunk: c, ..home }, &block) {
                 return Ok(None);
             }
+            said.push(if c == place.chunk { own } else { copy });
             old[c as usize] = own;
             changed.insert(c, block);
         }
-        let Some(data) = changed.get_mut(&place.chunk) else { return Ok(None) };
+        let is_agreed = self.agreed(said.into_iter()).is_some();
+        let Some(data) = changed.get_mut(&place.chunk).filter(|_| is_agreed) else { return Ok(None) };
         super::parity::xor(data, bytes);
         let change = std::mem::replace(data, Box::new(*bytes));
         for (c, parity) in (g.data()..).zip(super::parity::encode_one(g, place.chunk, change)) {

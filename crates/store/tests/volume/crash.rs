@@ -69,6 +69,19 @@ const FLAKY_UNIT: &[Step] = &[
     Step::Rebuild(1, 9),
 ];
 
+/// A unit fails while rows are written to it, after some of them, and comes back.
+const FAILING_UNIT: &[Step] = &[
+    Step::Replace("a", 100),
+    Step::Unwritable(1, 0),
+    Step::Replace("b", 200),
+    Step::Overwrite("b", 1, 900),
+    Step::Overwrite("a", 0, 901),
+    Step::Back(1),
+    Step::Join(1),
+    Step::Rebuild(1, 9),
+    Step::Overwrite("b", 0, 902),
+];
+
 /// With more parity another unit is lost meanwhile, and comes back.
 const TWO_UNITS: &[Step] = &[
     Step::Replace("a", 100),
@@ -283,6 +296,7 @@ fn cuts_of_2_and_1_while_healing() {
         ("a new unit", NEW_UNIT),
         ("a stale unit", STALE_UNIT),
         ("a flaky unit", FLAKY_UNIT),
+        ("a failing unit", FAILING_UNIT),
         ("a scrub", SCRUBBED),
     ];
     all(Run::of(2, 1, 8).healing(), 50_000, &scenarios);
@@ -308,6 +322,7 @@ fn cuts_of_4_and_2_while_two_units_are_healing() {
 #[test]
 fn planted_bugs_are_found() {
     let in_use = [
+        Bug::NotFinished,
         Bug::DataNotSynced,
         Bug::CommitFirst,
         Bug::BlocksNotSettled,
@@ -331,12 +346,14 @@ fn planted_bugs_are_found() {
         (Bug::StaleJoins, NEW_UNIT),
         (Bug::RottenParity, SCRUBBED),
     ];
+    // Who takes it for written finds nothing wrong before another unit is lost.
+    let failing = (Run { bug: Some(Bug::FailureIgnored), ..Run::of(2, 1, 32) }, &FAILING_UNIT[..3]);
     let in_use = in_use.into_iter().map(|bug| (Run { bug: Some(bug), ..Run::of(2, 1, 32) }, IN_USE));
     let healing =
         healing.into_iter().map(|(bug, steps)| (Run { bug: Some(bug), ..Run::of(2, 1, 8).healing() }, steps));
     let mirrors = [Bug::NothingRemembered, Bug::RememberedFirst];
     let mirrors = mirrors.map(|bug| (Run { bug: Some(bug), ..Run::of(1, 1, 32) }, MIRRORED));
-    for (run, steps) in in_use.chain(healing).chain(mirrors) {
+    for (run, steps) in in_use.chain(healing).chain(mirrors).chain([failing]) {
         let bug = run.bug.unwrap();
         match run.enumerate(&[], steps) {
             Ok(count) => panic!("{bug:?} is not found in {} states", count.states),

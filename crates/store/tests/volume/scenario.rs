@@ -26,6 +26,8 @@ pub enum Step {
     Reopen,
     /// A unit does nothing any more.
     Lose(u32),
+    /// A block of the next object's data cannot be written: the unit fails while its rows are.
+    Unwritable(u32, u64),
     /// It does again, with what it had.
     Back(u32),
     /// It does again, with a new directory.
@@ -83,8 +85,8 @@ pub fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside)
     match step {
         Step::Replace(name, seed) => {
             let object = v.new_object().unwrap();
-            let write = |row| v.write_row(object, row, &rows(seed + row * n / 2..seed + (row + 1) * n / 2));
-            (0..2).try_for_each(write).and_then(|()| v.commit(vec![(name.into(), entry(object, n))], now))
+            v.write_rows(object, 0..2, &rows(seed..seed + n))?;
+            v.commit(vec![(name.into(), entry(object, n))], now)
         }
         Step::Overwrite(name, b, seed) => v.overwrite(find(v, name)?.object, b, &block(seed), now),
         Step::OverwriteTwo(name, b, seed) => {
@@ -106,7 +108,15 @@ pub fn take(v: &mut Volume<&mut Sim>, step: Step, now: u64, beside: &mut Beside)
             beside.joined &= !(1 << unit);
             Ok(())
         }
+        Step::Unwritable(unit, block) => {
+            let last = v.names().values().map(|entry| entry.object).max().unwrap();
+            v.units_mut().unwritable.insert((unit, File::Data(last + 1), block));
+            beside.lost |= 1 << unit;
+            beside.joined &= !(1 << unit);
+            Ok(())
+        }
         Step::Back(unit) => {
+            v.units_mut().unwritable.clear();
             v.units_mut().dead.retain(|&dead| dead != unit);
             Ok(())
         }
@@ -150,15 +160,11 @@ pub fn see(v: &mut Volume<&mut Sim>, known: &[&View]) -> Result<View, String> {
         for (name, seeds) in *view {
             let object = v.names()[*name].object;
             // As programs read, who need no volume: what they take is right, and the rest is asked for below.
-            let n = v.geometry().row_blocks();
-            for row in 0..(seeds.len() as u64).div_ceil(n) {
-                let wanted = seeds.iter().skip((row * n) as usize);
-                let right = |(found, &seed): (Option<Box<[u8; BLOCK]>>, &u64)| {
-                    found.is_none_or(|b| *b == block(seed))
-                };
-                if !v.read_row(object, row).into_iter().zip(wanted).all(right) {
-                    continue 'views;
-                }
+            let all = 0..(seeds.len() as u64).div_ceil(v.geometry().row_blocks());
+            let right =
+                |(found, &seed): (Option<Box<[u8; BLOCK]>>, &u64)| found.is_none_or(|b| *b == block(seed));
+            if !v.read_rows(object, all).into_iter().zip(seeds).all(right) {
+                continue 'views;
             }
             for (b, &seed) in (0..).zip(seeds) {
                 if *v.read(object, b).map_err(text)? != block(seed) {

@@ -51,19 +51,14 @@ impl StoreWriter {
             let failed = end.failed.iter().filter(|(_, _, cause)| *cause == Cause::Disk);
             late.extend(failed.map(|&(unit, ..)| unit).filter(|&unit| unopened(end, unit)));
         }
-        let failed = ends.iter().flat_map(|end| &end.failed).filter(|(unit, ..)| !late.contains(unit));
-        for (unit, reason, cause) in failed {
-            let error = UnitError { unit: *unit, reason: reason.clone(), cause: *cause };
-            match cause {
-                Cause::Disk => owned.report(error),
-                Cause::Full | Cause::Caller(_) => return Err(self.refused(error)),
-            }
-        }
-        // They lack what was written; those of them that are used now get it.
         late.sort_unstable();
         late.dedup();
+        let of_late = |(unit, ..): &&(u32, String, Cause)| late.contains(unit);
+        let failed = ends.iter().flat_map(|end| &end.failed).filter(|of| !of_late(of));
+        let failed =
+            failed.map(|&(unit, ref reason, cause)| UnitError { unit, reason: reason.clone(), cause });
         let rows = self.meta.place(self.fill, self.before).0..self.meta.rows(self.fill);
-        owned.complete(self.object, rows, &late).map_err(StoreError::volume(shown))?;
+        owned.settle(self.object, rows, failed, &late).map_err(StoreError::volume(shown))?;
         let name = self.name_now(&owned)?;
         let mut meta = self.meta.clone();
         if let Some(Some(_)) = self.appends_to {
@@ -81,7 +76,6 @@ impl StoreWriter {
             meta.attributes = there.attributes;
         }
         self.fill_row(&mut owned)?;
-        owned.settle(self.object);
         let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
         let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
         let replaces = owned.names().get(&name).is_some_and(|there| there.object != self.object);
