@@ -39,8 +39,8 @@ impl Domain {
     /// Calls a function of another unit; does not wait. Any number of threads may have calls under way.
     ///
     /// # Errors
-    /// [`MessageError::Handler`]: there is no such function there, or it is a handler of messages; [`MessageError::Limit`]: too
-    /// many calls under way; loss of the unit.
+    /// [`MessageError::Handler`]: there is no such function there, or it is a handler of messages;
+    /// [`MessageError::Limit`]: too many calls under way; loss of the unit.
     pub fn call(
         &self,
         to: Address,

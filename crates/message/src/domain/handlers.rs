@@ -155,7 +155,8 @@ impl Domain {
     /// The number of a handler at a unit, for [`Channel::short`](super::Channel::short) and its like.
     ///
     /// # Errors
-    /// [`MessageError::Handler`]: nobody has it, or that unit does not, or it is a function, to be [called](Domain::call).
+    /// [`MessageError::Handler`]: nobody has it, or that unit does not, or it is a function, to be
+    /// [called](Domain::call).
     pub fn lookup(&self, name: &str, unit: Address) -> Result<HandlerId, MessageError> {
         Ok(self.inner.handlers.lookup(name, unit, Kind::Messages)?)
     }

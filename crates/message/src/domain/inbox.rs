@@ -85,8 +85,8 @@ impl Inbox {
         ask(RoomShare::Mail).or_else(|| is_awaited().then(|| ask(RoomShare::Awaited)).flatten())
     }
 
-    /// A message for `recv` has come. Returns whether it was taken: one in one piece that finds no room is not,
-    /// unless it `must` be.
+    /// A message for `recv` has come. Returns whether it was taken: one in one piece that finds no room is
+    /// not, unless it `must` be.
     pub fn put(&self, from: Address, m: &Incoming, payload: Payload<'_, Buffer>, must: bool) -> bool {
         let [tag, first, second, _] = m.head.args;
         let mail = |payload| Mail { from, tag, words: [first, second], payload };
@@ -190,8 +190,8 @@ impl Mailbox {
         mail
     }
 
-    /// Whether one of these messages is there; where none is, somebody waits for each: should one find no room
-    /// when it comes, it comes all the same.
+    /// Whether one of these messages is there; where none is, somebody waits for each: should one find no
+    /// room when it comes, it comes all the same.
     pub fn has_or_await(&mut self, wanted: &[(Option<Address>, Option<u32>)]) -> bool {
         let there = wanted.iter().any(|&(from, tag)| self.has(from, tag));
         if !there {

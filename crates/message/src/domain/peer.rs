@@ -144,7 +144,8 @@ impl Peer {
     }
 
     /// Has the link stand that `join` gives, which gets what was [made](Peer::made) for the unit. `None`: it
-    /// stood before. What was made is kept until then: the unit may have taken it, and has no use for another.
+    /// stood before. What was made is kept until then: the unit may have taken it, and has no use for
+    /// another.
     ///
     /// # Errors
     /// Those of `join`.
@@ -162,9 +163,9 @@ impl Peer {
         Ok(Some(with))
     }
 
-    /// The channel of [`Domain::send`](super::Domain::send), in this thread's turn: `None` while another sends
-    /// there, or a message for `recv` that a handler sent is under way. Two side by side in one ring could each
-    /// wait for the room that the other holds.
+    /// The channel of [`Domain::send`](super::Domain::send), in this thread's turn: `None` while another
+    /// sends there, or a message for `recv` that a handler sent is under way. Two side by side in one ring
+    /// could each wait for the room that the other holds.
     pub fn mail_turn(&self) -> Option<MutexGuard<'_, Option<RawChannel>>> {
         try_lock(&self.mail).filter(|_| !self.mail_begun.load(Ordering::Acquire))
     }
