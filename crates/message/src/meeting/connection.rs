@@ -135,12 +135,6 @@ impl Connection {
         self.process.as_ref().is_some_and(|process| !process.is_alive())
     }
 
-    /// Whether the other end has hung up; what it said before can still be received.
-    pub fn is_hung_up(&self) -> bool {
-        let mut item = [PollItem::hangup(&self.conn)];
-        poll(&mut item, Some(Duration::ZERO)).is_ok() && item[0].is_hangup()
-    }
-
     /// What becomes ready when the other end says something, hangs up or ends.
     pub fn items(&self) -> impl Iterator<Item = PollItem<'_>> {
         [PollItem::readable(&self.conn)].into_iter().chain(self.process.as_ref().map(PollItem::readable))
