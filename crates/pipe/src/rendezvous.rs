@@ -115,7 +115,7 @@ pub struct Rendezvous<F> {
     ended: Option<Refusal>,
     /// Why the last one was refused, for those who wait for it in vain.
     turned_away: Option<String>,
-    /// Whether it may take the place of an earlier unit 0: not across hosts.
+    /// Whether it may take the place of an earlier unit 0.
     revives: bool,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
     check_layout: CheckLayout,

@@ -10,6 +10,7 @@ use super::lossy::{Word, FILLING, FREE, VISIBLE};
 use super::{Begin, Next, Slots, Turn, MAX_STEP, NEXT};
 use polyduct_os::sync::Ordering;
 use polyduct_port::{Side, UnitName};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is known of a unit.
@@ -24,7 +25,7 @@ pub struct Position {
 }
 
 /// Where a unit stands.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
     /// The step at which its process began: not 0 where it replaced another.
     pub from: u64,
@@ -41,7 +42,7 @@ pub struct Stands {
 }
 
 /// What a unit was told of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Granted {
     /// A writer.
     Begin(Begin),
@@ -53,6 +54,19 @@ impl Stands {
     /// Steps that it has done or is at.
     fn begun(&self) -> u64 {
         self.done + u64::from(self.granted.is_some() && !self.has_all())
+    }
+
+    /// A reader took a step of a queue of so many slots.
+    pub fn takes(&mut self, turn: Turn, depth: usize) {
+        self.turns.push(turn);
+        let old = self.turns.len().saturating_sub(depth);
+        self.turns.drain(..old);
+    }
+
+    /// A writer published a step.
+    pub fn publishes(&mut self, turn: Turn) {
+        self.turns.retain(|before| before.slot != turn.slot);
+        self.turns.push(turn);
     }
 
     /// Whether it is a reader that has read every step.

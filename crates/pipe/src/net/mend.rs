@@ -134,12 +134,18 @@ pub struct Calls {
     pub lasts: bool,
     /// For how long then.
     pub most: Duration,
+    /// Unit 0 itself may be replaced: it is called until somebody answers, and if it is another, told so.
+    pub revives: bool,
+    /// How many unit 0s there have been before the one that this unit was with.
+    pub life: u32,
 }
 
 impl Calls {
     /// How long unit 0 is called.
     fn patience(&self) -> Duration {
-        if self.lasts {
+        if self.revives {
+            Duration::MAX
+        } else if self.lasts {
             self.borne.max(self.most)
         } else {
             self.borne
@@ -178,12 +184,30 @@ impl Tries {
 pub struct Mending {
     tries: Tries,
     stage: Stage,
+    /// The next connection is to a unit 0 that replaces the one before.
+    joins: bool,
+    /// Why it could not be made when it was tried last.
+    pub failed: Option<LinkFault>,
+}
+
+/// How far that is.
+pub enum Mended {
+    NotYet,
+    /// The session goes on.
+    GoesOn,
+    /// Another unit 0 is there, on this connection: it knows nothing yet.
+    Another(Box<Channel>),
 }
 
 impl Mending {
     /// The connection ended just now.
     pub fn new(now: Duration) -> Mending {
-        Mending { tries: Tries::new(now), stage: Stage::Rests(now) }
+        Mending { tries: Tries::new(now), stage: Stage::Rests(now), joins: false, failed: None }
+    }
+
+    /// Another unit 0 was there, and did not take this unit in: it is asked again after a while.
+    pub fn again(now: Duration) -> Mending {
+        Mending { stage: Stage::Rests(now + AGAIN), ..Mending::new(now) }
     }
 
     /// What to wait for.
@@ -220,31 +244,35 @@ impl Mending {
         end.min(next)
     }
 
-    /// Goes on as far as it can; returns whether the session goes on.
+    /// Goes on as far as it can.
     ///
     /// # Errors
-    /// [`LinkError::Closed`] where unit 0 is gone or knows this unit no more, [`LinkError::Taken`] where
-    /// another has its place; or its silence.
+    /// [`LinkError::Closed`] where unit 0 is gone for good or knows this unit no more, [`LinkError::Taken`]
+    /// where another has its place; or its silence.
     pub fn go_on(
         &mut self,
         calls: &Calls,
         session: &mut Session<Ask>,
         now: Duration,
-    ) -> Result<bool, LinkFault> {
+    ) -> Result<Mended, LinkFault> {
         let lasted = self.tries.last(now);
         loop {
             match self.next(calls, session, now) {
-                Ok(Next::Waits) if lasted < calls.patience() => return Ok(false),
+                Ok(Next::Waits) if lasted < calls.patience() => return Ok(Mended::NotYet),
                 Ok(Next::Waits) => {
                     let what = "a connection that could not be made again".into();
                     return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
                 }
                 Ok(Next::Goes) => {}
-                Ok(Next::Done) => return Ok(true),
+                Ok(Next::Done) => return Ok(Mended::GoesOn),
+                Ok(Next::Another(channel)) => return Ok(Mended::Another(channel)),
                 Ok(Next::Gone(why)) => return Err(why.into()),
                 // Its process, or what was there, is gone.
-                Err(fault) if is_refused(&fault) => return Err(LinkError::Closed.into()),
-                Err(fault) if is_passing(&fault) => self.stage = Stage::Rests(now + AGAIN),
+                Err(fault) if is_refused(&fault) && !calls.revives => return Err(LinkError::Closed.into()),
+                // One that may be replaced is not called in vain for what another says there.
+                Err(fault) if is_passing(&fault) || calls.revives => {
+                    (self.stage, self.failed) = (Stage::Rests(now + AGAIN), Some(fault));
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -264,7 +292,11 @@ impl Mending {
                     return Ok(Next::Waits);
                 };
                 let mut channel = Channel::new(dial.into_stream(), established, calls.borne);
-                channel.post(&First::Again { session: calls.session, heard: session.heard() })?;
+                if std::mem::take(&mut self.joins) {
+                    return Ok(Next::Another(Box::new(channel)));
+                }
+                let (name, life) = (calls.session, calls.life);
+                channel.post(&First::Again { session: name, heard: session.heard(), life })?;
                 channel.flush()?;
                 self.stage = Stage::Asks(Box::new(channel), now.saturating_add(calls.borne));
             }
@@ -278,6 +310,11 @@ impl Mending {
                     Back::On(heard) => session.resume(*channel, heard)?,
                     // It has given this unit up, or is another.
                     Back::Unknown => return Ok(Next::Gone(LinkError::Closed)),
+                    Back::Opens if calls.revives => {
+                        self.joins = true;
+                        return Ok(Next::Goes);
+                    }
+                    Back::Opens => return Ok(Next::Gone(LinkError::Closed)),
                     Back::Replaced => return Ok(Next::Gone(LinkError::Taken { unit: calls.unit })),
                 }
                 return Ok(Next::Done);
@@ -292,6 +329,7 @@ enum Next {
     Goes,
     Gone(LinkError),
     Done,
+    Another(Box<Channel>),
 }
 
 #[cfg(test)]
@@ -344,23 +382,25 @@ mod tests {
         let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
-        let mut calls = Calls { addr, unit: 1, terms, borne: BORNE, session, lasts: false, most: 20 * BORNE };
+        let (unit, borne, most) = (1, BORNE, 20 * BORNE);
+        let (lasts, revives, life) = (false, false, 0);
+        let mut calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
         let mut session = Session::new(pair(true).0);
         let start = clock::now();
         let mut mending = Mending::new(start);
-        assert!(!mending.go_on(&calls, &mut session, start).unwrap());
+        assert!(matches!(mending.go_on(&calls, &mut session, start), Ok(Mended::NotYet)));
         // The unit computes, and looks again.
         let again = start + 6 * BORNE;
-        assert!(!mending.go_on(&calls, &mut session, again).unwrap());
+        assert!(matches!(mending.go_on(&calls, &mut session, again), Ok(Mended::NotYet)));
         let mut now = again;
         while now < again + BORNE - LOOKS {
-            assert!(!mending.go_on(&calls, &mut session, now).unwrap());
+            assert!(matches!(mending.go_on(&calls, &mut session, now), Ok(Mended::NotYet)));
             now += LOOKS / 2;
         }
-        let silent = mending.go_on(&calls, &mut session, now).unwrap_err();
+        let silent = mending.go_on(&calls, &mut session, now).err().unwrap();
         assert!(seconds(&silent, BORNE) > 0, "{silent}");
         // One that may be replaced calls on.
         calls.lasts = true;
-        assert!(!mending.go_on(&calls, &mut session, now + 10 * BORNE).unwrap());
+        assert!(matches!(mending.go_on(&calls, &mut session, now + 10 * BORNE), Ok(Mended::NotYet)));
     }
 }

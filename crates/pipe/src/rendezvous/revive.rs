@@ -8,11 +8,6 @@ use polyduct_port::{Side, UnitName};
 use std::collections::BTreeMap;
 
 impl<F> Rendezvous<F> {
-    /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
-    pub fn revives_nothing(&mut self) {
-        self.revives = false;
-    }
-
     /// Whether survivors of an earlier pipe are coming back.
     pub fn is_reviving(&self) -> bool {
         self.phase == Phase::Reviving

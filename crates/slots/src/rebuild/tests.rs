@@ -84,8 +84,7 @@ impl World {
                 match begin {
                     Begin::Fill(turn) => {
                         unit.store[turn.slot as usize] = Some(n);
-                        unit.stands.turns.retain(|before| before.slot != turn.slot);
-                        unit.stands.turns.push(Turn { step: n, ..turn });
+                        unit.stands.publishes(turn);
                         if n >= published {
                             self.slots.publish(name.unit, turn);
                         }
@@ -99,9 +98,7 @@ impl World {
                 Some(Next::Step(turn)) => {
                     let stands = &mut self.units[i].stands;
                     stands.granted = Some(Granted::Next(Next::Step(turn)));
-                    stands.turns.push(turn);
-                    let old = stands.turns.len().saturating_sub(depth);
-                    stands.turns.drain(..old);
+                    stands.takes(turn, depth);
                 }
                 Some(Next::End) => {
                     self.units[i].stands.granted = Some(Granted::Next(Next::End));
