@@ -122,9 +122,13 @@ impl Client {
     fn hear_on(&mut self) -> Result<Option<Tell>, LinkFault> {
         loop {
             if let Some(mending) = &mut self.mending {
-                match mending.go_on(&self.calls, &mut self.session, clock::now())? {
+                match mending.go_on(&self.calls, self.session.heard(), clock::now())? {
                     Mended::NotYet => return Ok(None),
-                    Mended::GoesOn => {}
+                    // The end of that connection, too, is noticed below.
+                    Mended::GoesOn(channel, theirs) => {
+                        let resumed = self.session.resume(*channel, theirs);
+                        resumed.or_else(|fault| if is_of_the_way(&fault) { Ok(()) } else { Err(fault) })?;
+                    }
                     Mended::Another(channel) => {
                         self.mending = None;
                         self.comes_back(*channel)?;

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::client::Client;
 use super::listener::PipeListener;
+use super::mend::Calls;
 use super::place::Place;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
@@ -59,7 +60,11 @@ pub fn host(
     let [stop, alone, readers_over, replaced] = [const { AtomicBool::new(false) }; 4];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, replaced, absent: Mutex::default() });
     let (tell, outcome) = mpsc::channel();
-    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), options);
+    let (addr, unit, terms) = (listener.addr(), options.unit, place.terms(trust, options.unit));
+    let (borne, session, most) = (options.silence, id, options.open_timeout);
+    let calls = Calls { addr, unit, terms, borne, session, lasts: false, most, revives: false, life: 0 };
+    let about = (options, calls);
+    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), about);
     let thread = spawn(&pipe, move || server.run(first))?;
     match opening(&pipe, &outcome, options) {
         Ok(Opened { slots, senders, welcome, published }) => {

@@ -6,9 +6,9 @@
 
 use super::channel::Channel;
 use super::dial::{is_passing, is_refused};
-use super::session::{Session, SessionId};
+use super::session::SessionId;
 use super::silence::seconds;
-use super::wire::{Ask, Back, First};
+use super::wire::{Back, First};
 use crate::ready::Wait;
 use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, LinkFault};
 use polyduct_message::link::noise::Terms;
@@ -193,8 +193,8 @@ pub struct Mending {
 /// How far that is.
 pub enum Mended {
     NotYet,
-    /// The session goes on.
-    GoesOn,
+    /// The session goes on, on this connection, whose other end has heard so many messages in it.
+    GoesOn(Box<Channel>, u64),
     /// Another unit 0 is there, on this connection: it knows nothing yet.
     Another(Box<Channel>),
 }
@@ -244,28 +244,22 @@ impl Mending {
         end.min(next)
     }
 
-    /// Goes on as far as it can.
+    /// Goes on as far as it can, for a unit that has heard so many messages in its session.
     ///
     /// # Errors
     /// [`LinkError::Closed`] where unit 0 is gone for good or knows this unit no more, [`LinkError::Taken`]
     /// where another has its place; or its silence.
-    pub fn go_on(
-        &mut self,
-        calls: &Calls,
-        session: &mut Session<Ask>,
-        now: Duration,
-    ) -> Result<Mended, LinkFault> {
+    pub fn go_on(&mut self, calls: &Calls, heard: u64, now: Duration) -> Result<Mended, LinkFault> {
         let lasted = self.tries.last(now);
         loop {
-            match self.next(calls, session, now) {
+            match self.next(calls, heard, now) {
                 Ok(Next::Waits) if lasted < calls.patience() => return Ok(Mended::NotYet),
                 Ok(Next::Waits) => {
                     let what = "a connection that could not be made again".into();
                     return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
                 }
                 Ok(Next::Goes) => {}
-                Ok(Next::Done) => return Ok(Mended::GoesOn),
-                Ok(Next::Another(channel)) => return Ok(Mended::Another(channel)),
+                Ok(Next::Done(mended)) => return Ok(mended),
                 Ok(Next::Gone(why)) => return Err(why.into()),
                 // Its process, or what was there, is gone.
                 Err(fault) if is_refused(&fault) && !calls.revives => return Err(LinkError::Closed.into()),
@@ -278,7 +272,7 @@ impl Mending {
         }
     }
 
-    fn next(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<Next, LinkFault> {
+    fn next(&mut self, calls: &Calls, heard: u64, now: Duration) -> Result<Next, LinkFault> {
         match &mut self.stage {
             Stage::Rests(until) if now < *until => return Ok(Next::Waits),
             Stage::Rests(_) => {
@@ -293,10 +287,9 @@ impl Mending {
                 };
                 let mut channel = Channel::new(dial.into_stream(), established, calls.borne);
                 if std::mem::take(&mut self.joins) {
-                    return Ok(Next::Another(Box::new(channel)));
+                    return Ok(Next::Done(Mended::Another(Box::new(channel))));
                 }
-                let (name, life) = (calls.session, calls.life);
-                channel.post(&First::Again { session: name, heard: session.heard(), life })?;
+                channel.post(&First::Again { session: calls.session, heard, life: calls.life })?;
                 channel.flush()?;
                 self.stage = Stage::Asks(Box::new(channel), now.saturating_add(calls.borne));
             }
@@ -307,17 +300,12 @@ impl Mending {
                     return Ok(Next::Waits);
                 };
                 match back {
-                    Back::On(heard) => session.resume(*channel, heard)?,
+                    Back::On(theirs) => return Ok(Next::Done(Mended::GoesOn(channel, theirs))),
+                    Back::Opens if calls.revives => self.joins = true,
                     // It has given this unit up, or is another.
-                    Back::Unknown => return Ok(Next::Gone(LinkError::Closed)),
-                    Back::Opens if calls.revives => {
-                        self.joins = true;
-                        return Ok(Next::Goes);
-                    }
-                    Back::Opens => return Ok(Next::Gone(LinkError::Closed)),
+                    Back::Unknown | Back::Opens => return Ok(Next::Gone(LinkError::Closed)),
                     Back::Replaced => return Ok(Next::Gone(LinkError::Taken { unit: calls.unit })),
                 }
-                return Ok(Next::Done);
             }
         }
         Ok(Next::Goes)
@@ -328,13 +316,12 @@ enum Next {
     Waits,
     Goes,
     Gone(LinkError),
-    Done,
-    Another(Box<Channel>),
+    Done(Mended),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{channel::tests::pair, place::Place, JobKey, Trust};
+    use super::super::{place::Place, JobKey, Trust};
     use super::*;
     use polyduct_os::{clock, poll::poll};
 
@@ -385,22 +372,21 @@ mod tests {
         let (unit, borne, most) = (1, BORNE, 20 * BORNE);
         let (lasts, revives, life) = (false, false, 0);
         let mut calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
-        let mut session = Session::new(pair(true).0);
         let start = clock::now();
         let mut mending = Mending::new(start);
-        assert!(matches!(mending.go_on(&calls, &mut session, start), Ok(Mended::NotYet)));
+        assert!(matches!(mending.go_on(&calls, 0, start), Ok(Mended::NotYet)));
         // The unit computes, and looks again.
         let again = start + 6 * BORNE;
-        assert!(matches!(mending.go_on(&calls, &mut session, again), Ok(Mended::NotYet)));
+        assert!(matches!(mending.go_on(&calls, 0, again), Ok(Mended::NotYet)));
         let mut now = again;
         while now < again + BORNE - LOOKS {
-            assert!(matches!(mending.go_on(&calls, &mut session, now), Ok(Mended::NotYet)));
+            assert!(matches!(mending.go_on(&calls, 0, now), Ok(Mended::NotYet)));
             now += LOOKS / 2;
         }
-        let silent = mending.go_on(&calls, &mut session, now).err().unwrap();
+        let silent = mending.go_on(&calls, 0, now).err().unwrap();
         assert!(seconds(&silent, BORNE) > 0, "{silent}");
         // One that may be replaced calls on.
         calls.lasts = true;
-        assert!(matches!(mending.go_on(&calls, &mut session, now + 10 * BORNE), Ok(Mended::NotYet)));
+        assert!(matches!(mending.go_on(&calls, 0, now + 10 * BORNE), Ok(Mended::NotYet)));
     }
 }

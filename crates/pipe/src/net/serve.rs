@@ -2,12 +2,13 @@
 //! serves the [hub](super::hub) and notices who is gone.
 
 mod away;
+mod own;
 mod revive;
 
 use super::channel::Channel;
 use super::hub::Hub;
 use super::listener::PipeListener;
-use super::mend::Life;
+use super::mend::{Calls, Life};
 use super::senders::Senders;
 use super::session::{Session, SessionId};
 use super::silence::silent_for;
@@ -17,6 +18,7 @@ use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, ToHost, Welcome};
 use away::{Replaced, Way};
+use own::OwnPlace;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -94,6 +96,7 @@ pub struct Server {
     known: HashMap<UnitName, Known>,
     /// Units of an earlier unit 0 are coming back.
     revival: Option<Revival>,
+    own: OwnPlace,
     next_id: ConnId,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
@@ -110,14 +113,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for a bound listener. Units meet in the domain of the port at `meets_at`.
+    /// A server for a bound listener. Units meet in the domain of the port at `meets_at`; `calls` is how the
+    /// pipe is found by others.
     pub fn new(
         pipe: &str,
         (listener, meets_at): (PipeListener, SocketAddr),
         rendezvous: Rendezvous<SocketAddr>,
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
-        options: &Options,
+        (options, calls): (&Options, Calls),
     ) -> Server {
         let started = clock::now();
         Server {
@@ -128,6 +132,7 @@ impl Server {
             replaced: Replaced::default(),
             known: HashMap::new(),
             revival: None,
+            own: OwnPlace::new(calls),
             next_id: 1,
             rendezvous,
             meets_at,
@@ -153,6 +158,7 @@ impl Server {
             self.serve_all();
             self.welcome_strangers();
             self.go_on_if_revived();
+            self.look_for_others();
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
                 let actions = self.rendezvous.deadline(waited);
@@ -183,8 +189,11 @@ impl Server {
         }
         self.listener.items(&mut items);
         items.extend(self.revival.iter().flat_map(Revival::items));
+        let asks = self.misses().then_some(&self.own);
+        items.extend(asks.and_then(OwnPlace::item));
         let opening = self.outcome.as_ref().map(|_| self.deadline);
-        let opening = opening.into_iter().chain(self.revival.as_ref().and_then(Revival::deadline)).min();
+        let revival = self.revival.as_ref().and_then(Revival::deadline);
+        let opening = opening.into_iter().chain(revival).chain(asks.map(OwnPlace::deadline)).min();
         let looks = self.conns.values().filter_map(|conn| match &conn.way {
             Way::Broke(missing) => missing.deadline(),
             Way::GivenUp => None,

@@ -169,7 +169,7 @@ impl WriterEnd for Sending {
 
     fn abort(&mut self, port: &mut Port) {
         port.domain.give_up();
-        if let Control::Host { slots, .. } = &self.control {
+        if let (Control::Host { slots, .. }, false) = (&self.control, port.waits_on_loss()) {
             slots.give_up(port.me);
         }
         self.end(port);

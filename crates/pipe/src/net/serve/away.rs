@@ -97,9 +97,14 @@ impl Server {
 
     /// Somebody says that its connection broke.
     pub(super) fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64, life: u32) {
-        if self.open.is_some() && life > self.life() {
+        if self.open.is_some() && life > self.own.calls.life {
             // It has been with another unit 0 since.
             self.is_replaced();
+            return channel.shut();
+        }
+        if self.open.is_some() && name == self.own.calls.session {
+            let said = self.own_place(life);
+            let _ = channel.post(&said).and_then(|()| channel.flush());
             return channel.shut();
         }
         let Some((&id, conn)) = self.conns.iter_mut().find(|(_, conn)| conn.name == name) else {

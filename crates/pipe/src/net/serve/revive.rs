@@ -135,11 +135,6 @@ impl Revival {
 }
 
 impl Server {
-    /// How many unit 0s there have been before this one.
-    pub(super) fn life(&self) -> u32 {
-        self.known.get(&HOST).map_or(0, |host| host.life)
-    }
-
     /// Another unit 0 has come in the place of this one, which was not heard: nothing here counts any more.
     pub(super) fn is_replaced(&mut self) {
         tracing::warn!("another has the place of this unit");
@@ -231,6 +226,8 @@ impl Server {
             }
         }
         self.known = revival.units.iter().map(|unit| (unit.name, unit.known.clone())).collect();
+        let life = self.known.get(&HOST).map_or(0, |host| host.life);
+        (self.own.calls.session, self.own.calls.life) = (revival.welcome.id, life);
         self.welcome = Some((revival.welcome, published));
         self.open = Some((hub, revival.senders));
         let survivors: Vec<ConnId> = revival.units.iter().filter_map(|unit| unit.conn).collect();

@@ -68,7 +68,9 @@ impl Sending {
             Control::Host { slots, shared, thread, .. } => {
                 if slots.fault().is_some() || slots.readers_are_gone() {
                     slots.leave(port.me);
-                } else if !slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire) {
+                } else if !port.waits_on_loss()
+                    && (!slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire))
+                {
                     // Whoever is still there would wait for what cannot come any more.
                     slots.fail(Fault::Aborted { unit: port.me });
                 }
