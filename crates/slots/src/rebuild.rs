@@ -11,7 +11,7 @@ use super::{Begin, Next, Slots, Turn, MAX_STEP, NEXT};
 use polyduct_os::sync::Ordering;
 use polyduct_port::{Side, UnitName};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// What is known of a unit.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub enum Granted {
 impl Stands {
     /// Steps that it has done or is at.
     fn begun(&self) -> u64 {
-        self.done + u64::from(self.granted.is_some() && !self.has_all())
+        self.done.saturating_add(u64::from(self.granted.is_some() && !self.has_all()))
     }
 
     /// A reader took a step of a queue of so many slots.
@@ -87,7 +87,8 @@ impl Slots {
     /// `None`: these cannot be positions in one stream.
     pub fn rebuild(sizes: Sizes, positions: &[Position]) -> Option<(Slots, u64)> {
         let slots = Slots::on_heap(sizes);
-        let steps = positions.iter().filter_map(|p| p.stands.as_ref()).map(Stands::begun);
+        let stands = positions.iter().filter_map(|p| p.stands.as_ref());
+        let steps = stands.map(|stands| stands.begun().max(stands.from));
         if slots.sizes().are_open() || steps.max().unwrap_or(0) > MAX_STEP {
             return None;
         }
@@ -131,13 +132,11 @@ impl Slots {
         // Nor does a writer begin with one behind what they have.
         let from = writers.iter().filter_map(|w| Some(w.1?.from)).max().unwrap_or(0);
         let floor = begun.saturating_sub(depth).max(from);
-        let has_left = |side| {
-            let mut its = readers.iter().filter(|r| r.0.side == side);
-            its.all(|(_, stands)| stands.is_some_and(|s| s.closed && !s.has_all()))
-        };
+        let has_left = |stands: &Option<&Stands>| stands.is_some_and(|s| s.closed && !s.has_all());
+        let stays: HashSet<Side> = readers.iter().filter(|r| !has_left(&r.1)).map(|r| r.0.side).collect();
         let there: Vec<(UnitName, u64)> = readers
             .iter()
-            .filter(|r| !has_left(r.0.side))
+            .filter(|r| stays.contains(&r.0.side))
             .map(|(unit, stands)| (*unit, stands.map_or(floor, |s| s.done)))
             .collect();
         let shown = readers.iter().filter_map(|r| Some(r.1?.begun())).chain([floor]).max()?;

@@ -70,7 +70,7 @@ pub struct Client {
     bye: bool,
     /// Unit 0 does not answer any more: nothing is waited for on leaving.
     silent: bool,
-    /// Unit 0 has taken this unit for one of the pipe that opens.
+    /// Unit 0 has taken this unit for one of the pipe that opens, and no other may come in its place.
     noted: bool,
     /// The connection has ended.
     hung_up: bool,

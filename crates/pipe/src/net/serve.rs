@@ -391,7 +391,7 @@ impl Server {
 
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
         let Some((hub, _)) = &mut self.open else { return };
-        let life = self.known.get(&unit).map_or(0, |known| known.life + 1);
+        let life = self.known.get(&unit).map_or(0, |known| known.life.saturating_add(1));
         let door = self.conns.get(&id).and_then(|conn| conn.door);
         self.known.insert(unit, Known { life, pid, door, left: None });
         if unit == HOST {

@@ -235,6 +235,13 @@ fn positions_that_cannot_be_are_refused() {
     assert!(!rebuilds(Block, stands(6, &[]), [stands(4, &[]), stands(3, &[])]));
     assert!(!rebuilds(Block, stands(3, &[]), [stands(6, &[]), stands(3, &[])]));
     assert!(!rebuilds(Block, stands(u64::MAX - 1, &[]), [stands(0, &[]), stands(0, &[])]));
+    let filling = Some(Granted::Begin(Begin::Drop));
+    for wild in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+        let (from, done) = wild;
+        let wild = Stands { from, done, granted: filling, ..Stands::default() };
+        assert!(!rebuilds(Block, Some(wild.clone()), [None, None]));
+        assert!(!rebuilds(Latest, Some(wild), [None, None]));
+    }
     let took = |k, turns: &[Turn]| stands(k, turns);
     assert!(rebuilds(Latest, stands(9, &[]), [took(2, &[turn(7, 1)]), took(1, &[])]));
     assert!(!rebuilds(Latest, stands(9, &[]), [took(2, &[turn(7, 2)]), took(1, &[])]), "no such slot");

@@ -186,8 +186,8 @@ impl Client {
                 Err(PipeError::refused(&self.pipe, reason))
             }
             // Noted, so there is nothing to do but to wait.
-            Ok(Some(Tell::Meet(FromHost::Noted { .. }, ..))) => {
-                self.noted = true;
+            Ok(Some(Tell::Meet(FromHost::Noted { writers_wait }, ..))) => {
+                self.noted = !writers_wait;
                 Ok(None)
             }
             Ok(Some(Tell::Meet(message, pid, addr, from))) => Ok(Some(Met { message, pid, addr, from })),

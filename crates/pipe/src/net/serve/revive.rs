@@ -19,6 +19,7 @@ use polyduct_slots::fault::Fault;
 use polyduct_slots::geometry::Sizes;
 use polyduct_slots::rebuild::{Position, Stands};
 use polyduct_slots::Slots;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -32,12 +33,11 @@ pub(super) struct Revival {
     welcome: Welcome,
     sizes: Sizes,
     senders: Arc<Senders>,
-    /// All of them, unit 0 first.
-    units: Vec<Survivor>,
+    units: HashMap<UnitName, Survivor>,
 }
 
+#[derive(Default)]
 struct Survivor {
-    name: UnitName,
     known: Known,
     stands: Option<Stands>,
     conn: Option<ConnId>,
@@ -48,13 +48,9 @@ struct Survivor {
 }
 
 impl Survivor {
-    fn new(name: UnitName) -> Survivor {
-        Survivor { name, known: Known::default(), stands: None, conn: None, missing: None, gone: None }
-    }
-
     /// Whether it may yet come.
     fn is_awaited(&self) -> bool {
-        self.name != HOST && self.conn.is_none() && self.gone.is_none() && self.known.left.is_none()
+        self.conn.is_none() && self.gone.is_none() && self.known.left.is_none()
     }
 }
 
@@ -63,27 +59,27 @@ impl Revival {
         let side = |(p, &units): (usize, &u32)| (0..units).map(move |unit| (Side::Reader(p as u32), unit));
         let readers = sizes.readers.iter().enumerate().flat_map(side);
         let names = (0..sizes.writers).map(|unit| (Side::Writer, unit)).chain(readers);
-        let units = names.map(|(side, unit)| Survivor::new(UnitName { side, unit })).collect();
+        let names = names.map(|(side, unit)| UnitName { side, unit });
+        let mut units: HashMap<_, _> = names.map(|name| (name, Survivor::default())).collect();
+        // Nobody waits for the one whose place this is.
+        units.entry(HOST).or_default().gone = Some(0);
         Revival { welcome, sizes, senders, units }
-    }
-
-    fn unit(&mut self, name: UnitName) -> Option<&mut Survivor> {
-        self.units.iter_mut().find(|unit| unit.name == name)
     }
 
     /// A unit is back.
     fn returns(&mut self, conn: ConnId, name: UnitName, knows: Knows, me: (u32, Option<SocketAddr>)) {
         for (other, known) in knows.others {
-            let unit = self.unit(other).filter(|unit| {
+            let unit = self.units.get_mut(&other).filter(|unit| {
                 // Of two that had its place the later counts; and that it has left.
                 let is_newer = known.life > unit.known.life || unit.known == Known::default();
                 is_newer || known.life == unit.known.life && known.left.is_some()
             });
             if let Some(unit) = unit.filter(|unit| unit.conn.is_none()) {
-                (unit.known, unit.missing, unit.gone) = (known, None, None);
+                let gone = unit.gone.filter(|_| other == HOST);
+                (unit.known, unit.missing, unit.gone) = (known, None, gone);
             }
         }
-        if let Some(unit) = self.unit(name) {
+        if let Some(unit) = self.units.get_mut(&name) {
             let (pid, door) = me;
             unit.known = Known { pid, door, left: None, ..unit.known.clone() };
             (unit.stands, unit.conn, unit.missing, unit.gone) = (Some(knows.stands), Some(conn), None, None);
@@ -92,14 +88,14 @@ impl Revival {
 
     /// A unit that was back is gone: ended, or not heard for so many seconds.
     pub(super) fn lost(&mut self, conn: ConnId, silent: u8) {
-        let unit = self.units.iter_mut().find(|unit| unit.conn == Some(conn));
+        let unit = self.units.values_mut().find(|unit| unit.conn == Some(conn));
         unit.into_iter().for_each(|unit| (unit.conn, unit.gone) = (None, Some(silent)));
     }
 
     /// Looks for those that have not come. Returns whether nobody is to come any more.
     fn look(&mut self, borne: Duration, now: Duration) -> bool {
         let mut all = true;
-        for unit in self.units.iter_mut().filter(|unit| unit.is_awaited()) {
+        for unit in self.units.values_mut().filter(|unit| unit.is_awaited()) {
             let door = unit.known.door;
             let missing = unit.missing.get_or_insert_with(|| Missing::new(door, borne, now));
             unit.gone = match missing.look(now) {
@@ -113,7 +109,7 @@ impl Revival {
     }
 
     fn missing(&self) -> impl Iterator<Item = &Missing> {
-        self.units.iter().filter(|unit| unit.is_awaited()).filter_map(|unit| unit.missing.as_ref())
+        self.units.values().filter(|unit| unit.is_awaited()).filter_map(|unit| unit.missing.as_ref())
     }
 
     /// What to wait for.
@@ -174,8 +170,8 @@ impl Server {
         self.carry_out(actions);
         let Some(revival) = self.revival.as_mut().filter(|_| self.rendezvous.is_member(id)) else { return };
         revival.returns(id, name, knows, me);
-        let left = revival.units.iter().filter(|unit| unit.known.left.is_some()).map(|unit| unit.name);
-        self.rendezvous.closed(left);
+        let left = revival.units.iter().filter(|(_, unit)| unit.known.left.is_some());
+        self.rendezvous.closed(left.map(|(name, _)| *name));
         if side == Side::Writer {
             self.rendezvous.set_segment(name.unit, at);
         }
@@ -190,10 +186,10 @@ impl Server {
             self.revival = Some(revival);
             return;
         }
-        let position = |unit: &Survivor| Position {
-            unit: unit.name,
+        let position = |(name, unit): (&UnitName, &Survivor)| Position {
+            unit: *name,
             process: (unit.known.pid, SOME),
-            stands: unit.known.left.clone().or(unit.stands.clone()).filter(|_| unit.name != HOST),
+            stands: unit.known.left.as_ref().or(unit.stands.as_ref()).filter(|_| *name != HOST).cloned(),
         };
         let positions: Vec<Position> = revival.units.iter().map(position).collect();
         let Some((slots, published)) = Slots::rebuild(revival.sizes.clone(), &positions) else {
@@ -204,33 +200,30 @@ impl Server {
         let waiting =
             [Side::Writer].into_iter().chain(programs).filter(|side| revival.waits(*side)).collect();
         let mut hub = Hub::new(slots, waiting);
-        for unit in &revival.units {
+        for (name, unit) in &revival.units {
             let (conn, stands) = (unit.conn, unit.stands.as_ref());
-            conn.zip(stands).into_iter().for_each(|(conn, at)| hub.returns(conn, unit.name, published, at));
+            conn.zip(stands).into_iter().for_each(|(conn, at)| hub.returns(conn, *name, published, at));
         }
-        for unit in revival.units.iter().filter(|unit| unit.gone.is_some()) {
-            match revival.waits(unit.name.side) {
-                true => hub.lacks(unit.name),
-                false => {
-                    hub.slots().fail(Fault::lost(unit.name, unit.known.pid, unit.gone.unwrap_or(0)));
-                }
+        for (name, unit) in revival.units.iter().filter(|(name, _)| **name != HOST) {
+            match (unit.gone, revival.waits(name.side)) {
+                (None, _) => {}
+                (Some(_), true) => hub.lacks(*name),
+                (Some(silent), false) => hub.slots().fail(Fault::lost(*name, unit.known.pid, silent)),
             }
         }
-        for unit in &mut revival.units {
-            if unit.name == HOST {
-                unit.known = Known { life: unit.known.life + 1, pid: std::process::id(), ..Known::default() };
-            }
-            if unit.name.side == Side::Writer && self.rendezvous.segment(unit.name.unit).is_none() {
-                let at = unit.known.door.filter(|_| unit.name != HOST).unwrap_or(self.listener.addr());
-                self.rendezvous.set_segment(unit.name.unit, at);
+        self.known = revival.units.iter().map(|(name, unit)| (*name, unit.known.clone())).collect();
+        let host = self.known.entry(HOST).or_default();
+        *host = Known { life: host.life.saturating_add(1), pid: std::process::id(), ..Known::default() };
+        for (name, known) in self.known.iter().filter(|(name, _)| name.side == Side::Writer) {
+            if self.rendezvous.segment(name.unit).is_none() {
+                self.rendezvous.set_segment(name.unit, known.door.unwrap_or(self.listener.addr()));
             }
         }
-        self.known = revival.units.iter().map(|unit| (unit.name, unit.known.clone())).collect();
         let life = self.known.get(&HOST).map_or(0, |host| host.life);
         (self.own.calls.session, self.own.calls.life) = (revival.welcome.id, life);
         self.welcome = Some((revival.welcome, published));
         self.open = Some((hub, revival.senders));
-        let survivors: Vec<ConnId> = revival.units.iter().filter_map(|unit| unit.conn).collect();
+        let survivors: Vec<ConnId> = revival.units.values().filter_map(|unit| unit.conn).collect();
         let actions = self.rendezvous.revived();
         survivors.into_iter().for_each(|id| self.let_go(id));
         self.note_absent();
