@@ -9,12 +9,13 @@ mod acts;
 mod driver;
 
 use polyduct_pipe::net::hub::Hub;
-use polyduct_pipe::net::wire::{Ask, First, Halt, LaneOpen, NearAsk, NearTell, Tell, Want};
+use polyduct_pipe::net::wire::{Ask, First, Halt, Known, Knows, LaneOpen, NearAsk, NearTell, Tell, Want};
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
 use polyduct_slots::geometry::Sizes;
-use polyduct_slots::{Begin, Next, Slots, Stop};
+use polyduct_slots::rebuild::{Granted, Position, Stands};
+use polyduct_slots::{Begin, Next, Slots, Stop, Turn};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -222,9 +223,8 @@ struct Steps {
 impl Steps {
     fn new(policy: Policy, waits: bool) -> Steps {
         let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
-        let lossless = policy == Policy::Block;
         let mut waiting = vec![Side::Writer, Side::Reader(0)];
-        waiting.retain(|&side| waits && (lossless || side != Side::Writer));
+        waiting.retain(|_| waits);
         let mut hub = Hub::new(Slots::on_heap(sizes), waiting);
         hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1), 1);
         let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
@@ -314,7 +314,9 @@ impl Steps {
             Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
             Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),
             Tell::Bye => {}
-            Tell::Meet(..) | Tell::Lost(..) | Tell::Replaced(..) => panic!("{tell:?} is not of the steps"),
+            Tell::Meet(..) | Tell::Lost(..) | Tell::Replaced(..) | Tell::Units(_) => {
+                panic!("{tell:?} is not of the steps")
+            }
         }
     }
 
@@ -324,6 +326,32 @@ impl Steps {
         let _ = self.units.keys().map(|&conn| self.hub.hangup(conn)).collect::<Vec<_>>();
         assert!(self.hub.is_alone() || self.hub.slots().fault().is_none(), "a failed pipe waits for nobody");
     }
+}
+
+/// Units come to a new unit 0 and say that they stand there.
+fn revive(policy: Policy, input: &[u8]) {
+    let Ok(stands) = postcard::from_bytes::<[Option<Stands>; 3]>(input) else { return };
+    let names = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
+    let names = names.map(|(side, unit)| UnitName { side, unit });
+    let unit_0 = Position { unit: UnitName { side: Side::Writer, unit: 0 }, process: (9, 1), stands: None };
+    let others = names.into_iter().zip(stands.clone());
+    let others = others.map(|(unit, stands)| Position { unit, process: (9, 1), stands });
+    let positions: Vec<Position> = [unit_0].into_iter().chain(others).collect();
+    let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
+    let Some((slots, published)) = Slots::rebuild(sizes, &positions) else { return };
+    assert!(slots.first_needed(published) <= published);
+    let mut hub = Hub::new(slots, vec![Side::Writer, Side::Reader(0)]);
+    for (conn, (unit, stands)) in (1..).zip(names.into_iter().zip(&stands)) {
+        match stands {
+            Some(stands) => hub.returns(conn, unit, published, stands),
+            None => hub.lacks(unit),
+        }
+    }
+    for ask in [Ask::Begin, Ask::Publish, Ask::Next, Ask::Release, Ask::Skip, Ask::Close] {
+        let _ = [1, 2, 3].map(|conn| hub.handle(conn, &ask));
+        hub.poll();
+    }
+    hub.last_words();
 }
 
 /// The first byte says what the units agreed on, then events follow; the rest of the input is read as each
@@ -340,6 +368,7 @@ fn target(input: &[u8]) {
     let policy =
         [Policy::Block, Policy::Latest, Policy::DropOldest, Policy::DropNewest][usize::from(choice % 4)];
     let waits = choice & 4 != 0;
+    revive(policy, rest);
     let mut meeting = Meeting::new(if waits { OnLoss::Wait } else { OnLoss::Raise });
     let mut steps = Steps::new(policy, waits);
     for event in acts::read::<Event>(rest) {
@@ -383,10 +412,20 @@ fn main() {
     let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 }, 10);
     let at = "[::1]:7".parse().expect("an address");
     let (session, hello) = ([7; 16], ToHost::Hello(hello(1, 0, OnLoss::Raise)));
-    let first = First::Join { pid: 9, session, door: Some(at), hello };
+    let turn = Turn { step: 3, slot: 1, sense: true, uses: 1 };
+    let granted = Some(Granted::Begin(Begin::Fill(Turn { step: 4, slot: 0, ..turn })));
+    let writer = Stands { from: 0, done: 4, granted, turns: vec![turn], closed: false };
+    let reader = Stands { done: 3, granted: Some(Granted::Next(Next::Step(turn))), ..writer.clone() };
+    let known = Known { life: 1, pid: 9, door: Some(at), left: Some(Stands::default()) };
+    let others = vec![(UnitName { side: Side::Reader(0), unit: 1 }, known)];
+    let knows = Some(Box::new(Knows { stands: writer.clone(), others: others.clone() }));
+    let first = First::Join { pid: 9, session, door: Some(at), hello, knows };
     let mut seeds: Vec<Vec<u8>> =
         (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
-    let again = First::Again { session, heard: 3 };
+    let again = First::Again { session, heard: 3, life: 1 };
+    let stand = [Some(writer), Some(reader.clone()), Some(reader)];
+    seeds.extend([0, 1, 2, 3].map(|policy| [vec![policy], say(&stand)].concat()));
+    seeds.push([vec![0], say(&Tell::Units(others))].concat());
     for word in
         [say(&first), say(&again), say(&lost), say(&Tell::Meet(FromHost::Welcome(welcome()), 9, Some(at), 3))]
     {

@@ -111,9 +111,8 @@ def open(
     on_loss
         ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's
         number. It finds the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one
-        any more, and which itself can be replaced on one host only. Across hosts the writer's ``policy`` must
-        be ``block``, and a writer that replaces another begins with the first step that some reader has yet
-        to get: it must write what its predecessor did.
+        any more; that one itself can be replaced, too. Across hosts a writer that replaces another begins
+        with the first step that some reader has yet to get: it must write what its predecessor did.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     job

@@ -3,7 +3,7 @@
 use crate::error::PipeError;
 use crate::join::check_name;
 use crate::net::{Place, Trust};
-use polyduct_port::{OnLoss, Options, Policy, PortError, Readers};
+use polyduct_port::{Options, PortError, Readers};
 use std::fmt;
 
 /// Where a pipe is: by name on this host, or where its writers' unit 0 listens.
@@ -32,11 +32,6 @@ impl At<'_> {
         };
         match self {
             At::Name(_) => Ok(()),
-            At::Host(..) if options.on_loss == OnLoss::Wait && options.policy != Policy::Block => bad(
-                "policy",
-                &options.policy,
-                "block where lost units of the writer are replaced across hosts",
-            ),
             At::Host(..) if options.readers == Readers::Any => bad(
                 "readers",
                 &options.readers,

@@ -119,7 +119,7 @@ pub struct Rendezvous<F> {
     welcome: Option<Welcome>,
     /// Why the pipe did not come to be, for those whose word is read too late.
     ended: Option<Refusal>,
-    /// Whether it may take the place of an earlier unit 0: not across hosts.
+    /// Whether it may take the place of an earlier unit 0.
     revives: bool,
     /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
     check_layout: CheckLayout,
@@ -458,12 +458,10 @@ impl<F> Rendezvous<F> {
     fn welcome_to(&self, place: UnitName, replaces: bool) -> Option<Action> {
         let to = Some(self.roll.get(place)?.conn).filter(|&c| c != OWN)?;
         let mut welcome = self.welcome.clone()?;
-        let segment = match place.side {
-            Side::Writer => replaces.then_some(place.unit),
-            Side::Reader(program) => {
-                welcome.program = program;
-                None
-            }
+        let segment;
+        (welcome.program, segment) = match place.side {
+            Side::Writer => (0, replaces.then_some(place.unit)),
+            Side::Reader(program) => (program, None),
         };
         Some(Action::Welcome { to, welcome, segment })
     }

@@ -190,11 +190,7 @@ fn a_port_goes_on_after_a_timeout_and_an_interrupt() {
 fn what_cannot_be_is_refused_before_anything_happens() {
     let (at, trust) = (place(), trust(true));
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
-    let waits =
-        Options { on_loss: OnLoss::Wait, policy: polyduct_pipe::Policy::Latest, ..writer_options(0, 1) };
     let given = Given::Dataset(data);
-    let error = Writer::open((&at, &trust), &given, "block", &waits).map(drop).unwrap_err();
-    assert!(matches!(&error, PipeError::Port(PortError::BadOption { option: "policy", .. })), "{error}");
     let error = Writer::open((&at, &trust), &given, "blok", &writer_options(0, 1)).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Layout { .. })), "{error}");
     assert!(error.to_string().starts_with("pipe://"), "{error}");

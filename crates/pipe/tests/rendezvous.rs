@@ -574,20 +574,6 @@ fn programs_taken_for_one_are_told_to_name_themselves() {
     }
 }
 
-#[test]
-fn nobody_survives_what_cannot_be_revived() {
-    let sizes = Sizes { writers: 2, programs: 1, units: 1, on_loss: OnLoss::Wait };
-    let (mut r, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_layout);
-    r.revives_nothing();
-    let survivor = Hello { rejoin: Some(sizes.welcome()), ..sizes.hello(0, 1) };
-    let said = r.handle(1, 9, ToHost::Hello(survivor), vec![1, 2]);
-    assert_eq!(said, [Action::Send(1, FromHost::Refused(Refusal::Over)), Action::Drop(1)]);
-    // The others go on to meet.
-    r.handle(2, 9, ToHost::Hello(sizes.hello(0, 1)), vec![3]);
-    let last = r.handle(3, 9, ToHost::Hello(sizes.hello(1, 0)), vec![]);
-    assert!(last.iter().any(|a| matches!(a, Action::Build(_))), "{last:?}");
-}
-
 /// What a survivor says that it was told is input, too.
 #[test]
 fn a_survivor_whose_welcome_lacks_layouts_is_refused() {

@@ -76,12 +76,15 @@ pub enum OnLoss {
     Raise,
     /// The survivors wait, within their timeouts, for a unit that opens with the lost unit's number. It finds
     /// the pipe through unit 0 of the writers, which therefore stays until all others have closed, or read
-    /// every step. On one host any units may be lost, unit 0 included and several together: what is needed to
-    /// go on is kept by every unit, so one that lives is enough.
+    /// every step. Any units may be lost, unit 0 included and several together: what is needed to go on is
+    /// kept by every unit, so one that lives is enough.
     ///
-    /// Across hosts unit 0 itself cannot be replaced, and a lost writer's steps are gone with it: one that
-    /// replaces it begins with the first step that some reader has yet to get, and must write the same again,
-    /// since other readers may have it already. That takes a queue that drops none ([`Policy::Block`]).
+    /// Across hosts a lost writer's steps are gone with it: one that replaces it begins with the first step
+    /// that some reader has yet to get, and must write the same again, since other readers may have it
+    /// already. One that replaces unit 0 comes to the same address, and goes on when all units that live have
+    /// come back to it, which those do that wait for a step or write one. Of a reader that is lost together
+    /// with unit 0 nobody may know what it had read: its replacement begins with the first step that the
+    /// writers still have, or where steps are dropped, with the first that a unit of its program lacks.
     Wait,
 }
 

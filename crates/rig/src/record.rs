@@ -1,5 +1,5 @@
-//! What a program does to the files below a directory, call by call: recorded while it runs, by tracing it, so
-//! that nothing stands in for the program or for the order of its calls. x86-64 only.
+//! Records what a program does to the files below a directory, call by call, by tracing it, so that nothing
+//! stands in for the program or for the order of its calls. x86-64 only.
 //!
 //! It is refused io_uring, whose writes no call tells of. Calls that are not known here, and would change a
 //! file, are a panic.

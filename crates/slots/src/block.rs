@@ -4,7 +4,7 @@
 //! released. A step of 8 bytes from one process to another takes three cache lines: the slot's word and its
 //! data to the reader, the released word back.
 
-use super::{Begin, Next, Poll, Slots, Stop, Turn};
+use super::{Next, Slots, Stop, Turn};
 use polyduct_os::sync::Ordering;
 
 impl Slots {
@@ -12,23 +12,6 @@ impl Slots {
         let depth = u64::from(self.sizes().depth);
         let round = n / depth;
         Turn { step: n, slot: (n % depth) as u32, sense: round.is_multiple_of(2), uses: round + 1 }
-    }
-
-    /// The first step before `n` that not all readers have, else `n`: what a writer whose memory is gone
-    /// begins with.
-    pub fn first_needed(&self, n: u64) -> u64 {
-        let depth = u64::from(self.sizes().depth);
-        let kept = n.saturating_sub(depth)..n;
-        kept.into_iter().find(|&step| !self.is_released(self.block_turn(step))).unwrap_or(n)
-    }
-
-    /// As [`poll_begin`](Slots::poll_begin), for a writer whose predecessor published the steps before
-    /// `published`, but has taken them with it.
-    pub fn poll_begin_again(&self, unit: u32, n: u64, published: u64) -> Poll<Begin> {
-        match self.fault() {
-            None if n < published => Ok(Some(Begin::Fill(self.block_turn(n)))),
-            _ => self.poll_begin(unit, n),
-        }
     }
 
     /// The turn of step `n` for a writer that has yet to ask for it, where its slot is free and nothing

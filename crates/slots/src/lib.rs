@@ -11,10 +11,13 @@
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
 //! * `close`: how the stream ends.
 //! * [`places`]: reader programs that come and go.
+//! * `again`: writers that fill again what their predecessors had published.
+//! * [`rebuild`]: the state made anew from what the units know of themselves.
 //! * `may`: what a `poll_*` would say, for those who do not ask yet.
 
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod bell;
 pub mod bits;
 pub mod block;
@@ -25,6 +28,7 @@ pub mod geometry;
 pub mod lossy;
 mod may;
 pub mod places;
+pub mod rebuild;
 #[cfg(test)]
 mod sim;
 

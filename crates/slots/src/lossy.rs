@@ -18,29 +18,29 @@ use polyduct_os::sync::Ordering;
 use polyduct_port::Policy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Word(u64);
+pub(super) struct Word(pub(super) u64);
 
-const FREE: u64 = 0;
-const FILLING: u64 = 1;
-const VISIBLE: u64 = 2;
+pub(super) const FREE: u64 = 0;
+pub(super) const FILLING: u64 = 1;
+pub(super) const VISIBLE: u64 = 2;
 
 impl Word {
-    fn new(state: u64, sense: bool, pending: u64, pins: u64, step: u64) -> Word {
+    pub(super) fn new(state: u64, sense: bool, pending: u64, pins: u64, step: u64) -> Word {
         Word(state | u64::from(sense) << 2 | (pending & 0xff) << 3 | (pins & 0xff) << 11 | step << 19)
     }
-    fn state(self) -> u64 {
+    pub(super) fn state(self) -> u64 {
         self.0 & 3
     }
-    fn sense(self) -> bool {
+    pub(super) fn sense(self) -> bool {
         self.0 >> 2 & 1 == 1
     }
-    fn pending(self) -> u64 {
+    pub(super) fn pending(self) -> u64 {
         self.0 >> 3 & 0xff
     }
-    fn pins(self) -> u64 {
+    pub(super) fn pins(self) -> u64 {
         self.0 >> 11 & self.pending()
     }
-    fn step(self) -> u64 {
+    pub(super) fn step(self) -> u64 {
         self.0 >> 19
     }
     /// In which order slots are taken that nobody holds: free ones first, and then the oldest.
@@ -73,7 +73,7 @@ const USES: usize = 3;
 const DROPPED: u64 = u64::MAX;
 
 impl Slots {
-    fn word(&self, slot: u32) -> Word {
+    pub(super) fn word(&self, slot: u32) -> Word {
         Word(self.line(self.geometry.slot(slot)).w[0].load(Ordering::Acquire))
     }
 
@@ -96,7 +96,7 @@ impl Slots {
         Some(Begin::Fill(Turn { step: n, slot, sense: what & 1 == 1, uses: 0 }))
     }
 
-    fn decide(&self, n: u64, begin: Begin) -> Begin {
+    pub(super) fn decide(&self, n: u64, begin: Begin) -> Begin {
         let line = self.line(self.geometry.decision(n));
         let what = match begin {
             Begin::Fill(turn) => u64::from(turn.slot) << 1 | u64::from(turn.sense),
@@ -388,7 +388,7 @@ impl Slots {
         })
     }
 
-    fn take(&self, program: u32, k: u64, slot: u32, word: Word) -> Turn {
+    pub(super) fn take(&self, program: u32, k: u64, slot: u32, word: Word) -> Turn {
         let uses = self.line(self.geometry.released(program, slot)).w[0].load(Ordering::Acquire);
         let turn =
             Turn { step: word.step(), slot, sense: uses.is_multiple_of(2), uses: uses.saturating_add(1) };
@@ -406,7 +406,7 @@ impl Slots {
     }
 
     /// The first unit of a program says that its stream ends before its `k`-th step.
-    fn end(&self, program: u32, k: u64) {
+    pub(super) fn end(&self, program: u32, k: u64) {
         self.line(self.geometry.program(program)).w[END].store(k + 1, Ordering::Release);
         death::may_come();
         if self.units_of(program) > 1 {

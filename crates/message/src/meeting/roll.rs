@@ -43,10 +43,10 @@ impl<P, T> Default for Roll<P, T> {
 impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
     /// Gives a place to a connection; returns who had it before.
     pub fn enter(&mut self, place: P, member: Member<T>) -> Option<Member<T>> {
+        let before = self.remove(place);
         self.by_conn.insert(member.conn, place);
-        let before = self.members.insert(place, member)?;
-        self.by_conn.remove(&before.conn);
-        Some(before)
+        self.members.insert(place, member);
+        before
     }
 
     /// Takes the place that a connection has away from it.
@@ -58,7 +58,9 @@ impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
     /// Frees a place.
     pub fn remove(&mut self, place: P) -> Option<Member<T>> {
         let member = self.members.remove(&place)?;
-        self.by_conn.remove(&member.conn);
+        if self.place(member.conn) == Some(place) {
+            self.by_conn.remove(&member.conn);
+        }
         Some(member)
     }
 
@@ -115,8 +117,8 @@ impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
 
     /// The connections of those who are there, in the order of their places; not the deciding unit's own.
     pub fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
-        let conns = self.members.values().map(|member| member.conn);
-        conns.filter(|conn| *conn != OWN && self.by_conn.contains_key(conn))
+        let there = self.iter().filter(|(place, member)| self.place(member.conn) == Some(*place));
+        there.map(|(_, member)| member.conn).filter(|conn| *conn != OWN)
     }
 
     /// Whether a place can be given to one more.
@@ -177,6 +179,12 @@ mod tests {
         roll.hang_up(9);
         assert_eq!((roll.place(9), roll.conns().collect::<Vec<_>>()), (None, vec![8]));
         assert!(roll.check_free::<NoTerms>(Unit(2)).is_err(), "it keeps its place");
+        // The number of a connection that is gone may be another's.
+        roll.enter(Unit(3), member(9));
+        roll.remove(Unit(2));
+        assert_eq!((roll.place(9), roll.leave(9).map(|left| left.0)), (Some(Unit(3)), Some(Unit(3))));
+        roll.enter(Unit(2), member(9));
+        roll.hang_up(9);
         assert_eq!(roll.leave(8).map(|left| left.0), Some(Unit(0)));
         assert_eq!(roll.check_free::<NoTerms>(Unit(0)), Ok(()));
         assert_eq!(roll.drain().map(|left| left.0).collect::<Vec<_>>(), [Unit(1), Unit(2)]);

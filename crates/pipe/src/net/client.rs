@@ -4,11 +4,12 @@
 //! 0 says between two calls waits in the socket.
 
 mod meet;
+mod rejoin;
 #[cfg(test)]
 mod tests;
 
-use super::dial::link;
-use super::mend::{is_of_the_way, Calls, Mending};
+use super::dial::{is_refused, link};
+use super::mend::{is_of_the_way, Calls, Mended, Mending};
 use super::session::Session;
 use super::silence::seconds;
 use super::wire::{Ask, Tell};
@@ -27,7 +28,8 @@ use polyduct_os::{
     poll::{poll, EventFd, PollItem},
 };
 use polyduct_port::{Options, PortError, PortName, Side, UnitName, MAX_PROGRAMS, MAX_UNITS};
-use polyduct_slots::{fault::Fault, Begin, Next, Stop};
+use polyduct_slots::{fault::Fault, rebuild::Granted, Begin, Next, Stop};
+use rejoin::Survivor;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +70,7 @@ pub struct Client {
     bye: bool,
     /// Unit 0 does not answer any more: nothing is waited for on leaving.
     silent: bool,
-    /// Unit 0 has taken this unit for one of the pipe that opens.
+    /// Unit 0 has taken this unit for one of the pipe that opens, and no other may come in its place.
     noted: bool,
     /// The connection has ended.
     hung_up: bool,
@@ -81,10 +83,15 @@ pub struct Client {
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
-    moved: BTreeMap<u32, SocketAddr>,
+    moved: BTreeMap<u32, Moved>,
+    /// What is kept for a unit 0 that replaces the one before.
+    survivor: Survivor,
     /// The step at which this unit goes on: not 0 where it replaces another.
     pub from: u64,
 }
+
+/// Where a writer unit is by now, and how many have had its place since this unit joined.
+pub type Moved = (SocketAddr, u32);
 
 impl Client {
     /// Says something.
@@ -94,6 +101,7 @@ impl Client {
 
     /// Says several things at once.
     pub fn say_all(&mut self, asks: impl IntoIterator<Item = Ask>) -> Result<(), PipeError> {
+        let asks = asks.into_iter().filter_map(|ask| self.survivor.says(ask));
         let said = asks.into_iter().try_for_each(|ask| self.session.post(ask));
         match said.and_then(|()| self.session.flush()) {
             Ok(_) => Ok(()),
@@ -114,8 +122,18 @@ impl Client {
     fn hear_on(&mut self) -> Result<Option<Tell>, LinkFault> {
         loop {
             if let Some(mending) = &mut self.mending {
-                if !mending.go_on(&self.calls, &mut self.session, clock::now())? {
-                    return Ok(None);
+                match mending.go_on(&self.calls, self.session.heard(), clock::now())? {
+                    Mended::NotYet => return Ok(None),
+                    // The end of that connection, too, is noticed below.
+                    Mended::GoesOn(channel, theirs) => {
+                        let resumed = self.session.resume(*channel, theirs);
+                        resumed.or_else(|fault| if is_of_the_way(&fault) { Ok(()) } else { Err(fault) })?;
+                    }
+                    Mended::Another(channel) => {
+                        self.mending = None;
+                        self.comes_back(*channel)?;
+                        continue;
+                    }
                 }
                 tracing::info!(pipe = self.pipe, "the connection to unit 0 broke, and was made again");
                 self.mending = None;
@@ -137,31 +155,37 @@ impl Client {
                     let (what, expected) = ("unit", "one of the pipe");
                     return Err(LinkError::BadField { what, found: unit.unit.into(), expected }.into());
                 }
+                Some(Tell::Units(units)) => self.survivor.hears(units),
+                Some(Tell::Meet(said, pid, ..)) if self.survivor.waits => self.is_let_in(said, pid)?,
                 Some(Tell::Lost(unit, pid)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);
                     self.absent.push((unit, pid));
                 }
                 Some(Tell::Replaced(unit, addr)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);
-                    let addr = addr.map(|addr| self.reachable(addr));
-                    self.moved
-                        .extend(addr.filter(|_| unit.side == Side::Writer).map(|addr| (unit.unit, addr)));
+                    let addr = addr.map(|addr| self.reachable(addr)).filter(|_| unit.side == Side::Writer);
+                    addr.into_iter().for_each(|addr| self.has_moved(unit.unit, addr));
                 }
                 other => return Ok(other),
             }
         }
     }
 
+    fn has_moved(&mut self, writer: u32, addr: SocketAddr) {
+        let times = self.moved.get(&writer).map_or(0, |(_, times)| times + 1);
+        self.moved.insert(writer, (addr, times));
+    }
+
     /// Whether a connection that ended so is made again: one that is silent only where this unit may be
-    /// replaced, and none where nothing is expected any more.
+    /// replaced, or unit 0, and none where nothing is expected any more.
     fn may_mend(&self, fault: &LinkFault) -> bool {
-        let is_heard = seconds(fault, self.options.silence) == 0;
-        is_of_the_way(fault) && (is_heard || self.calls.lasts) && !self.bye && !self.gives_up
+        let is_borne = seconds(fault, self.options.silence) == 0 || self.calls.lasts || self.calls.revives;
+        is_of_the_way(fault) && is_borne && !self.bye && !self.gives_up
     }
 
     /// Whether the connection to unit 0 broke, and is yet to be made again.
     pub fn is_cut_off(&self) -> bool {
-        self.mending.is_some()
+        self.mending.is_some() || self.survivor.waits
     }
 
     /// Whether unit 0 waits for this unit, should it not hear of it for long.
@@ -175,7 +199,7 @@ impl Client {
     }
 
     /// Where a writer unit is, if it has replaced another since this unit joined.
-    pub fn moved(&self, unit: u32) -> Option<SocketAddr> {
+    pub fn moved(&self, unit: u32) -> Option<Moved> {
         self.moved.get(&unit).copied()
     }
 
@@ -187,12 +211,16 @@ impl Client {
                 Ok(Some(Tell::Begin(begin))) if self.begin.len() < self.ahead => self.begin.push_back(begin),
                 Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => self.next.push_back(next),
                 Ok(Some(Tell::Begin(_) | Tell::Next(_))) => return Err(self.bad("more steps than slots")),
-                Ok(Some(Tell::Stop(halt))) => self.stop = self.stop.or(Some(halt.into())),
-                Ok(Some(Tell::Notice(halt))) => self.notice = self.notice.or(Some(halt.into())),
+                Ok(Some(Tell::Stop(halt))) => {
+                    (self.stop, self.calls.revives) = (self.stop.or(Some(halt.into())), false);
+                }
+                Ok(Some(Tell::Notice(halt))) => {
+                    (self.notice, self.calls.revives) = (self.notice.or(Some(halt.into())), false);
+                }
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(Tell::Meet(..))) => return Err(self.bad("a second welcome")),
                 // Noted where it was heard.
-                Ok(Some(Tell::Lost(..) | Tell::Replaced(..))) => {}
+                Ok(Some(Tell::Lost(..) | Tell::Replaced(..) | Tell::Units(_))) => {}
                 Err(_) if self.bye => break,
                 // What was said before the end counts.
                 Err(_) if self.stop.is_some() || !self.next.is_empty() || !self.begin.is_empty() => break,
@@ -251,9 +279,15 @@ impl Client {
         let waited = clock::now() - start;
         let left = clock::left(start, self.options.timeout);
         if left.is_some_and(|l| l.is_zero()) {
-            let why = match self.is_cut_off() {
-                true => format!("; {HOST} cannot be reached"),
-                false => not_replaced(self.absent.first().copied(), &Programs::default()),
+            let failed = self.mending.as_ref().and_then(|mending| mending.failed.as_ref());
+            let why = match failed {
+                Some(fault) if is_refused(fault) => {
+                    not_replaced(Some((HOST, self.host_pid)), &Programs::default())
+                }
+                Some(fault) => format!("; {HOST} cannot be reached ({fault})"),
+                None if self.mending.is_some() => format!("; {HOST} cannot be reached"),
+                None if self.survivor.waits => format!("; {HOST} was replaced, and waits for others"),
+                None => not_replaced(self.absent.first().copied(), &Programs::default()),
             };
             let what = format!("{what} {step}{why}").into();
             let port = PortName::Pipe(self.pipe.clone());
@@ -309,7 +343,9 @@ impl Client {
 
     /// What a writer may do with its next step, if unit 0 has said so.
     pub fn begin(&mut self) -> Option<Begin> {
-        self.begin.pop_front()
+        let begin = self.begin.pop_front()?;
+        self.survivor.stands.granted = Some(Granted::Begin(begin));
+        Some(begin)
     }
 
     /// Whether unit 0 has said that before it was asked.
@@ -319,7 +355,9 @@ impl Client {
 
     /// A reader's next step, if unit 0 has said which.
     pub fn next(&mut self) -> Option<Next> {
-        self.next.pop_front()
+        let next = self.next.pop_front()?;
+        self.survivor.takes(next);
+        Some(next)
     }
 
     /// A unit that has yet to send its part of a step is gone, and with it the step.
@@ -451,9 +489,14 @@ impl Client {
 
     fn wait_for_bye(&mut self, limit: Option<Duration>) {
         let start = clock::now();
+        // Another unit 0 has to know that this unit did not die.
+        let comes_back = self.options.timeout.map_or(self.calls.most, |most| most.min(self.calls.most));
         while !self.bye && !self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+            let heard = self.hear();
+            let is_late = self.is_cut_off() && self.calls.revives && !self.gives_up;
+            let limit = if is_late { limit.map(|l| l.max(comes_back)) } else { limit };
             let left = limit.map(|l| l.saturating_sub(clock::now() - start));
-            match self.hear() {
+            match heard {
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(_)) => {}
                 Ok(None) if left.is_some_and(|l| l.is_zero()) || self.poll(Vec::new(), left).is_err() => {

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::client::Client;
 use super::listener::PipeListener;
+use super::mend::Calls;
 use super::place::Place;
 use super::senders::Senders;
 use super::serve::{Opened, Server, Shared};
@@ -27,7 +28,13 @@ use std::time::Duration;
 
 /// Where the step protocol is: here, or with unit 0.
 pub enum Control {
-    Host { slots: Slots, shared: Arc<Shared>, thread: Option<JoinHandle<()>> },
+    Host {
+        slots: Slots,
+        shared: Arc<Shared>,
+        thread: Option<JoinHandle<()>>,
+        /// The steps before this one an earlier unit 0 has published: they are not published again.
+        published: u64,
+    },
     Guest(Box<Client>),
 }
 
@@ -47,20 +54,22 @@ pub fn host(
     let bound = listen(SocketAddr::new(listener.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
-    let (mut rendezvous, first) =
+    let (rendezvous, first) =
         Rendezvous::new(id, hello, std::process::id(), Some(listener.addr()), check_layout);
-    // The data of all writers are in their processes, and with unit 0 the place that all know is gone.
-    rendezvous.revives_nothing();
     let wake = EventFd::new().map_err(system(&pipe))?;
-    let [stop, alone, readers_over] = [const { AtomicBool::new(false) }; 3];
-    let shared = Arc::new(Shared { wake, stop, alone, readers_over, absent: Mutex::default() });
+    let [stop, alone, readers_over, replaced] = [const { AtomicBool::new(false) }; 4];
+    let shared = Arc::new(Shared { wake, stop, alone, readers_over, replaced, absent: Mutex::default() });
     let (tell, outcome) = mpsc::channel();
-    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), options);
+    let (addr, unit, terms) = (listener.addr(), options.unit, place.terms(trust, options.unit));
+    let (borne, session, most) = (options.silence, id, options.open_timeout);
+    let calls = Calls { addr, unit, terms, borne, session, lasts: false, most, revives: false, life: 0 };
+    let about = (options, calls);
+    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), about);
     let thread = spawn(&pipe, move || server.run(first))?;
     match opening(&pipe, &outcome, options) {
-        Ok(Opened { slots, senders, welcome }) => {
+        Ok(Opened { slots, senders, welcome, published }) => {
             let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
-            Ok((Control::Host { slots, shared, thread: Some(thread) }, senders, meeting))
+            Ok((Control::Host { slots, shared, thread: Some(thread), published }, senders, meeting))
         }
         Err(error) => {
             shared.stop.store(true, Ordering::Release);

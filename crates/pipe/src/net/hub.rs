@@ -8,15 +8,9 @@
 use super::wire::{Ask, Tell};
 use crate::rendezvous::ConnId;
 use polyduct_port::{Policy, Side, UnitName};
+use polyduct_slots::rebuild::{Granted, Stands};
 use polyduct_slots::{fault::Fault, Begin, Next, Slots, Stop};
 use std::collections::{BTreeMap, VecDeque};
-
-/// What a unit was told it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Granted {
-    Begin(Begin),
-    Next(Next),
-}
 
 struct Member {
     unit: UnitName,
@@ -31,6 +25,10 @@ struct Member {
     begun: bool,
     /// What it was told of its next steps, and has not done: a reader may ask ahead.
     granted: VecDeque<Granted>,
+    /// It came from another unit 0, by whose word it fills a slot for a step that is dropped by now.
+    fills_in_vain: bool,
+    /// A reader: where the steps lay that it took last, if they are to be known.
+    taken: Stands,
     /// It has closed, given up or left, or was told that there is no next step: its hangup is no loss.
     over: bool,
     /// It knows what went wrong, by an answer or a notice.
@@ -41,6 +39,23 @@ struct Member {
 }
 
 impl Member {
+    fn new(unit: UnitName, next: u64, published: u64) -> Member {
+        Member {
+            unit,
+            next,
+            published,
+            asks: 0,
+            begun: false,
+            granted: VecDeque::new(),
+            fills_in_vain: false,
+            taken: Stands::default(),
+            over: false,
+            knows: false,
+            told_bye: false,
+            given_up: false,
+        }
+    }
+
     /// Whether its unit is not lost when its connection ends.
     fn has_ended(&self) -> bool {
         self.over && (self.told_bye || self.unit.side != Side::Writer)
@@ -77,6 +92,11 @@ impl Hub {
         Hub { slots, members: BTreeMap::new(), waiting, absent: Vec::new() }
     }
 
+    /// Whether lost units of a program may be replaced.
+    pub fn waits_for(&self, side: Side) -> bool {
+        self.waiting.contains(&side)
+    }
+
     /// The control state.
     pub fn slots(&self) -> &Slots {
         &self.slots
@@ -88,15 +108,58 @@ impl Hub {
         let reached = self.slots.resume_at(unit);
         // Numbers of processes of other hosts mean nothing here.
         self.slots.join(unit, (pid, start_time), 0);
-        let (asks, granted) = (0, VecDeque::new());
-        let (begun, over, knows, told_bye, given_up) = (false, false, false, false, false);
         let (next, published) = match unit.side {
             // What it had published went with its memory.
             Side::Writer => (self.slots.first_needed(reached), reached),
             Side::Reader(_) => (reached, 0),
         };
-        let member = Member { unit, next, published, asks, begun, granted, over, knows, told_bye, given_up };
+        self.members.insert(conn, Member::new(unit, next, published));
+    }
+
+    /// A unit has come from an earlier unit 0, and stands where the [state](Slots::rebuild) was made anew
+    /// from, in which the writers that are lost have published the steps before `published`.
+    pub fn returns(&mut self, conn: ConnId, unit: UnitName, published: u64, stands: &Stands) {
+        let (slots, n) = (&self.slots, stands.done);
+        let mut member = Member::new(unit, n, if unit.side == Side::Writer { published } else { 0 });
+        match (stands.granted, unit.side) {
+            (Some(granted @ Granted::Begin(_)), Side::Writer) if n < published => {
+                member.granted.push_back(granted);
+            }
+            (Some(Granted::Begin(had)), Side::Writer) => {
+                let begin = slots.poll_begin(unit.unit, n).ok().flatten().unwrap_or(Begin::Drop);
+                member.fills_in_vain = begin == Begin::Drop && had != Begin::Drop;
+                member.granted.push_back(Granted::Begin(begin));
+            }
+            (Some(Granted::Next(next)), Side::Reader(program)) => {
+                let again = slots.poll_next(program, unit.unit, n).ok().flatten();
+                let next = if next == Next::End { Some(next) } else { again };
+                member.granted.extend(next.map(Granted::Next));
+                member.over = next == Some(Next::End);
+            }
+            _ => {}
+        }
+        member.taken.turns.clone_from(&stands.turns);
+        if unit.side != Side::Writer && stands.granted.is_some() && !stands.has_all() {
+            member.taken.turns.pop();
+        }
+        // Writers that disagree are told with the others.
+        let disagree = unit.side == Side::Writer && slots.fault().is_some();
+        member.over |= stands.closed && !disagree;
         self.members.insert(conn, member);
+    }
+
+    /// A unit that was there with an earlier unit 0 is lost, and may be replaced.
+    pub fn lacks(&mut self, unit: UnitName) {
+        self.is_lost(unit);
+    }
+
+    /// Where the unit of a connection stood when it came to its end.
+    pub fn stood(&self, conn: ConnId) -> Option<(UnitName, Stands)> {
+        let member = self.members.get(&conn)?;
+        let end = Granted::Next(Next::End);
+        let granted = (member.granted.front() == Some(&end)).then_some(end);
+        let stands = Stands { done: member.next, granted, closed: true, ..member.taken.clone() };
+        Some((member.unit, stands))
     }
 
     /// The step at which a unit that has just joined goes on.
@@ -216,6 +279,12 @@ impl Hub {
             // The answer may be on its way already.
             (Ask::Begin, Side::Writer, Some(_)) if ahead > 1 => {}
             (Ask::Begin, Side::Writer, None) if m.asks == 0 => (m.asks, m.begun) = (1, true),
+            (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Drop))) if m.fills_in_vain => {
+                slots.skip(number, n);
+                m.fills_in_vain = false;
+                m.next += 1;
+                m.granted.pop_front();
+            }
             (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Fill(turn)))) => {
                 if n >= m.published {
                     // Another may have closed since it was told of this step: both have to know then.
@@ -226,13 +295,18 @@ impl Hub {
                 m.granted.pop_front();
             }
             (Ask::Skip, Side::Writer, Some(Granted::Begin(Begin::Drop))) => {
-                slots.skip(number, n);
+                if n >= m.published {
+                    slots.skip(number, n);
+                }
                 m.next += 1;
                 m.granted.pop_front();
             }
             (Ask::Next, Side::Reader(_), _) if m.asks + (m.granted.len() as u32) < ahead => m.asks += 1,
             (Ask::Release, Side::Reader(program), Some(Granted::Next(Next::Step(turn)))) => {
                 slots.release(program, number, n, turn);
+                if slots.is_lossy() {
+                    m.taken.takes(turn, slots.sizes().depth as usize);
+                }
                 m.next += 1;
                 m.granted.pop_front();
             }

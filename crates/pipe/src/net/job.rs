@@ -75,6 +75,8 @@ pub struct Job {
     channel: Channel,
     route: Route,
     next: u64,
+    /// Where the queue may drop steps: the one that the reader waits for.
+    wanted: Option<u64>,
     sending: Option<Sending>,
     frame: Vec<u8>,
 }
@@ -83,7 +85,7 @@ impl Job {
     /// A connection on which a unit asks for its part of the steps from `from` on: says that they come.
     pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, LinkFault> {
         channel.post(&LaneOpen { bytes: route.bytes() })?;
-        Ok(Job { of, channel, route, next: from, sending: None, frame: Vec::new() })
+        Ok(Job { of, channel, route, next: from, wanted: None, sending: None, frame: Vec::new() })
     }
 }
 
@@ -146,14 +148,15 @@ impl Job {
             (false, Some(_)) => {
                 return Err(LinkError::OutOfTurn { what: "a step that comes by itself" }.into())
             }
-            (true, None) => None,
-            (true, Some(Want { step })) => {
-                self.next = step;
-                let found = stock.store.find(step);
-                Some(found.ok_or(LinkError::OutOfTurn { what: "a step that is not there" })?)
+            (true, wanted) => {
+                self.wanted = wanted.map(|want| want.step).or(self.wanted);
+                self.next = self.wanted.unwrap_or(self.next);
+                // One that replaces another fills it anew.
+                self.wanted.and_then(|step| stock.store.find(step))
             }
         };
         let Some(memory) = memory else { return Ok(false) };
+        self.wanted = None;
         let mut header = [0; 16];
         header[..8].copy_from_slice(&self.next.to_le_bytes());
         header[8..].copy_from_slice(&self.route.bytes().to_le_bytes());

@@ -1,6 +1,7 @@
 //! A reader's end of a connection to a writer unit: [frames](super::frames) that bring the unit's bytes of a
 //! step, or, on one host, slots that hold them.
 
+use super::client::Moved;
 use super::frames::Frames;
 use super::near::Mapping;
 use super::redial::Redial;
@@ -42,7 +43,7 @@ pub struct Lane {
     pub(super) redial: Option<Redial>,
     /// Where unit 0 had said that the writer unit is when the connection was made, if it had replaced
     /// another.
-    pub(super) moved: Option<SocketAddr>,
+    pub(super) moved: Option<Moved>,
 }
 
 impl Lane {

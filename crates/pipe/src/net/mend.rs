@@ -6,9 +6,9 @@
 
 use super::channel::Channel;
 use super::dial::{is_passing, is_refused};
-use super::session::{Session, SessionId};
+use super::session::SessionId;
 use super::silence::seconds;
-use super::wire::{Ask, Back, First};
+use super::wire::{Back, First};
 use crate::ready::Wait;
 use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, LinkFault};
 use polyduct_message::link::noise::Terms;
@@ -134,12 +134,18 @@ pub struct Calls {
     pub lasts: bool,
     /// For how long then.
     pub most: Duration,
+    /// Unit 0 itself may be replaced: it is called until somebody answers, and if it is another, told so.
+    pub revives: bool,
+    /// How many unit 0s there have been before the one that this unit was with.
+    pub life: u32,
 }
 
 impl Calls {
     /// How long unit 0 is called.
     fn patience(&self) -> Duration {
-        if self.lasts {
+        if self.revives {
+            Duration::MAX
+        } else if self.lasts {
             self.borne.max(self.most)
         } else {
             self.borne
@@ -178,12 +184,30 @@ impl Tries {
 pub struct Mending {
     tries: Tries,
     stage: Stage,
+    /// The next connection is to a unit 0 that replaces the one before.
+    joins: bool,
+    /// Why it could not be made when it was tried last.
+    pub failed: Option<LinkFault>,
+}
+
+/// How far that is.
+pub enum Mended {
+    NotYet,
+    /// The session goes on, on this connection, whose other end has heard so many messages in it.
+    GoesOn(Box<Channel>, u64),
+    /// Another unit 0 is there, on this connection: it knows nothing yet.
+    Another(Box<Channel>),
 }
 
 impl Mending {
     /// The connection ended just now.
     pub fn new(now: Duration) -> Mending {
-        Mending { tries: Tries::new(now), stage: Stage::Rests(now) }
+        Mending { tries: Tries::new(now), stage: Stage::Rests(now), joins: false, failed: None }
+    }
+
+    /// Another unit 0 was there, and did not take this unit in: it is asked again after a while.
+    pub fn again(now: Duration) -> Mending {
+        Mending { stage: Stage::Rests(now + AGAIN), ..Mending::new(now) }
     }
 
     /// What to wait for.
@@ -220,37 +244,35 @@ impl Mending {
         end.min(next)
     }
 
-    /// Goes on as far as it can; returns whether the session goes on.
+    /// Goes on as far as it can, for a unit that has heard so many messages in its session.
     ///
     /// # Errors
-    /// [`LinkError::Closed`] where unit 0 is gone or knows this unit no more, [`LinkError::Taken`] where
-    /// another has its place; or its silence.
-    pub fn go_on(
-        &mut self,
-        calls: &Calls,
-        session: &mut Session<Ask>,
-        now: Duration,
-    ) -> Result<bool, LinkFault> {
+    /// [`LinkError::Closed`] where unit 0 is gone for good or knows this unit no more, [`LinkError::Taken`]
+    /// where another has its place; or its silence.
+    pub fn go_on(&mut self, calls: &Calls, heard: u64, now: Duration) -> Result<Mended, LinkFault> {
         let lasted = self.tries.last(now);
         loop {
-            match self.next(calls, session, now) {
-                Ok(Next::Waits) if lasted < calls.patience() => return Ok(false),
+            match self.next(calls, heard, now) {
+                Ok(Next::Waits) if lasted < calls.patience() => return Ok(Mended::NotYet),
                 Ok(Next::Waits) => {
                     let what = "a connection that could not be made again".into();
                     return Err(OsError::System { op: "connect", what, errno: Errno::TIMEDOUT }.into());
                 }
                 Ok(Next::Goes) => {}
-                Ok(Next::Done) => return Ok(true),
+                Ok(Next::Done(mended)) => return Ok(mended),
                 Ok(Next::Gone(why)) => return Err(why.into()),
                 // Its process, or what was there, is gone.
-                Err(fault) if is_refused(&fault) => return Err(LinkError::Closed.into()),
-                Err(fault) if is_passing(&fault) => self.stage = Stage::Rests(now + AGAIN),
+                Err(fault) if is_refused(&fault) && !calls.revives => return Err(LinkError::Closed.into()),
+                // One that may be replaced is not called in vain for what another says there.
+                Err(fault) if is_passing(&fault) || calls.revives => {
+                    (self.stage, self.failed) = (Stage::Rests(now + AGAIN), Some(fault));
+                }
                 Err(fault) => return Err(fault),
             }
         }
     }
 
-    fn next(&mut self, calls: &Calls, session: &mut Session<Ask>, now: Duration) -> Result<Next, LinkFault> {
+    fn next(&mut self, calls: &Calls, heard: u64, now: Duration) -> Result<Next, LinkFault> {
         match &mut self.stage {
             Stage::Rests(until) if now < *until => return Ok(Next::Waits),
             Stage::Rests(_) => {
@@ -264,7 +286,10 @@ impl Mending {
                     return Ok(Next::Waits);
                 };
                 let mut channel = Channel::new(dial.into_stream(), established, calls.borne);
-                channel.post(&First::Again { session: calls.session, heard: session.heard() })?;
+                if std::mem::take(&mut self.joins) {
+                    return Ok(Next::Done(Mended::Another(Box::new(channel))));
+                }
+                channel.post(&First::Again { session: calls.session, heard, life: calls.life })?;
                 channel.flush()?;
                 self.stage = Stage::Asks(Box::new(channel), now.saturating_add(calls.borne));
             }
@@ -275,12 +300,12 @@ impl Mending {
                     return Ok(Next::Waits);
                 };
                 match back {
-                    Back::On(heard) => session.resume(*channel, heard)?,
+                    Back::On(theirs) => return Ok(Next::Done(Mended::GoesOn(channel, theirs))),
+                    Back::Opens if calls.revives => self.joins = true,
                     // It has given this unit up, or is another.
-                    Back::Unknown => return Ok(Next::Gone(LinkError::Closed)),
+                    Back::Unknown | Back::Opens => return Ok(Next::Gone(LinkError::Closed)),
                     Back::Replaced => return Ok(Next::Gone(LinkError::Taken { unit: calls.unit })),
                 }
-                return Ok(Next::Done);
             }
         }
         Ok(Next::Goes)
@@ -291,12 +316,12 @@ enum Next {
     Waits,
     Goes,
     Gone(LinkError),
-    Done,
+    Done(Mended),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{channel::tests::pair, place::Place, JobKey, Trust};
+    use super::super::{place::Place, JobKey, Trust};
     use super::*;
     use polyduct_os::{clock, poll::poll};
 
@@ -344,23 +369,24 @@ mod tests {
         let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
-        let mut calls = Calls { addr, unit: 1, terms, borne: BORNE, session, lasts: false, most: 20 * BORNE };
-        let mut session = Session::new(pair(true).0);
+        let (unit, borne, most) = (1, BORNE, 20 * BORNE);
+        let (lasts, revives, life) = (false, false, 0);
+        let mut calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
         let start = clock::now();
         let mut mending = Mending::new(start);
-        assert!(!mending.go_on(&calls, &mut session, start).unwrap());
+        assert!(matches!(mending.go_on(&calls, 0, start), Ok(Mended::NotYet)));
         // The unit computes, and looks again.
         let again = start + 6 * BORNE;
-        assert!(!mending.go_on(&calls, &mut session, again).unwrap());
+        assert!(matches!(mending.go_on(&calls, 0, again), Ok(Mended::NotYet)));
         let mut now = again;
         while now < again + BORNE - LOOKS {
-            assert!(!mending.go_on(&calls, &mut session, now).unwrap());
+            assert!(matches!(mending.go_on(&calls, 0, now), Ok(Mended::NotYet)));
             now += LOOKS / 2;
         }
-        let silent = mending.go_on(&calls, &mut session, now).unwrap_err();
+        let silent = mending.go_on(&calls, 0, now).err().unwrap();
         assert!(seconds(&silent, BORNE) > 0, "{silent}");
         // One that may be replaced calls on.
         calls.lasts = true;
-        assert!(!mending.go_on(&calls, &mut session, now + 10 * BORNE).unwrap());
+        assert!(matches!(mending.go_on(&calls, 0, now + 10 * BORNE), Ok(Mended::NotYet)));
     }
 }

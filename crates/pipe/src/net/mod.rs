@@ -24,6 +24,11 @@
 //! tells the readers where it is; they connect anew, at once or when they miss their bytes, and get their
 //! part of the step again from its start.
 //!
+//! Unit 0 itself may be replaced where the writers wait. The step protocol is gone with its memory, but every
+//! unit knows where it stands, and was told who else there is and at which door: the others call unit 0's
+//! address until another one answers, and that makes the state anew when all are back that live. What a unit
+//! says meanwhile waits until then.
+//!
 //! | module | idea |
 //! |---|---|
 //! | `place` | where |
@@ -35,7 +40,7 @@
 //! | `listener` | who comes in |
 //! | [`hub`], `serve` | unit 0: the step protocol for all; its thread |
 //! | `dial` | connections to units that may not be there yet |
-//! | `client` | the other units' way to unit 0 |
+//! | `client` | the other units' way to unit 0, and to another that replaces it |
 //! | [`route`] | which bytes, in which order |
 //! | `store`, `senders`, `job` | a writer's slots, the threads that send from them, and one connection that they send on |
 //! | [`lane`], `redial` | a reader's end of a connection to a writer; how it is made again |

@@ -214,9 +214,7 @@ impl Serves for Job {
             match (stock.lossy, self.wanted) {
                 (false, _) if stock.store.has(self.next) => {}
                 (true, Some(step)) if stock.store.has(step) => self.next = step,
-                (true, Some(_)) => {
-                    return Err(LinkError::OutOfTurn { what: "a step that is not there" }.into())
-                }
+                // One that replaces another fills it anew.
                 _ => return Ok(false),
             }
             if !self.say(&NearTell::Step(self.next), &[])? {
@@ -397,7 +395,12 @@ mod tests {
         assert!(!job.serve(true, &stock(&store, true)).unwrap());
         assert!(mapping.slot(5, 1).unwrap().is_some());
         mapping.want(7).unwrap();
-        assert!(job.serve(true, &stock(&store, true)).is_err(), "a step that is not there");
+        // Whoever replaces another has yet to fill again what readers ask for.
+        assert!(!job.serve(true, &stock(&store, true)).unwrap());
+        assert!(mapping.slot(7, 0).unwrap().is_none());
+        put(&store, 0, 7);
+        assert!(!job.serve(false, &stock(&store, true)).unwrap());
+        assert!(mapping.slot(7, 0).unwrap().is_some());
     }
 
     #[test]

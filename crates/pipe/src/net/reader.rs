@@ -41,13 +41,13 @@ fn connect(
     start: Duration,
 ) -> Result<Way, PipeError> {
     let Caller { place, trust, options, replaced, .. } = caller;
-    let (from, here) = (client.from, client.moved(name.unit).unwrap_or(addr));
+    let (from, here) = (client.from, client.moved(name.unit).map_or(addr, |(addr, _)| addr));
     if let Some(way) = slots.and_then(|slots| caller.maps((name.unit, here), slots, from)) {
         return Ok(way);
     }
     let check_in = || {
         client.check_in()?;
-        Ok(client.moved(name.unit))
+        Ok(client.moved(name.unit).map(|(addr, _)| addr))
     };
     // One that is replaced may be there again.
     match dial(place, trust, options, start, &[addr], (name, !replaced), check_in) {
@@ -278,6 +278,19 @@ impl Receiving {
         received
     }
 
+    /// Leaves the lanes of units that were replaced: one may live, and what is waited for comes from its
+    /// successor, as does what lies in its lane already. Returns whether there were any.
+    fn leave_replaced(&mut self) -> Result<bool, PipeError> {
+        let mut left = false;
+        for lane in self.lanes.iter_mut().filter(|l| l.waits() && l.redial.is_none()) {
+            if self.client.moved(lane.unit) != lane.moved {
+                self.caller.broke(&mut self.client, lane, LinkError::Closed.into())?;
+                left = true;
+            }
+        }
+        Ok(left)
+    }
+
     /// Takes the bytes of a step from all lanes as they come.
     fn receive(
         &mut self,
@@ -290,7 +303,7 @@ impl Receiving {
         let start = clock::now();
         let mut waited = Duration::ZERO;
         while self.lanes.iter().any(Lane::waits) {
-            let mut more = false;
+            let mut more = self.leave_replaced()?;
             for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
                 if lane.redial.is_some() {
                     let made = self.caller.again(&mut self.client, lane, step)?;
@@ -312,14 +325,7 @@ impl Receiving {
                 continue;
             }
             self.client.take(step)?;
-            // One that was replaced may live, and keep its lane: what is waited for comes from its successor.
-            for lane in self.lanes.iter_mut().filter(|l| l.waits() && l.redial.is_none()) {
-                if self.client.moved(lane.unit) != lane.moved {
-                    self.caller.broke(&mut self.client, lane, LinkError::Closed.into())?;
-                    more = true;
-                }
-            }
-            if more {
+            if self.leave_replaced()? {
                 continue;
             }
             for lane in self.lanes.iter().filter(|l| l.waits()) {

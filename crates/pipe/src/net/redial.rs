@@ -189,7 +189,7 @@ impl Caller {
         if let Stage::Idle = redial.stage {
             (redial.stage, redial.tries, redial.pause) = (Stage::Rests(now), Tries::new(now), RETRY.0);
         }
-        let addr = client.moved(lane.unit).unwrap_or(lane.addr);
+        let addr = client.moved(lane.unit).map_or(lane.addr, |(addr, _)| addr);
         let failed = loop {
             match &mut redial.stage {
                 Stage::Rests(until) if now >= *until => {

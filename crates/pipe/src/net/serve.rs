@@ -2,27 +2,31 @@
 //! serves the [hub](super::hub) and notices who is gone.
 
 mod away;
+mod own;
+mod revive;
 
 use super::channel::Channel;
 use super::hub::Hub;
 use super::listener::PipeListener;
-use super::mend::Life;
+use super::mend::{Calls, Life};
 use super::senders::Senders;
 use super::session::{Session, SessionId};
 use super::silence::silent_for;
-use super::wire::{Ask, First, Tell};
+use super::wire::{Ask, First, Known, Tell};
 use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
-use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
+use crate::wire::{FromHost, Hello, ToHost, Welcome};
 use away::{Replaced, Way};
+use own::OwnPlace;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
 };
 use polyduct_port::{Options, Side, UnitName};
 use polyduct_slots::{fault::Fault, Slots};
-use std::collections::BTreeMap;
+use revive::Revival;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +47,8 @@ pub struct Opened {
     pub senders: Arc<Senders>,
     /// The same that the others were told.
     pub welcome: Welcome,
+    /// The steps before this one an earlier unit 0 has published: what is needed of them is written again.
+    pub published: u64,
 }
 
 /// What unit 0 and its thread share.
@@ -55,6 +61,8 @@ pub struct Shared {
     pub alone: AtomicBool,
     /// No reader needs more of what the writers have.
     pub readers_over: AtomicBool,
+    /// Nothing was heard of this unit for so long that another has its place.
+    pub replaced: AtomicBool,
     /// Units that are lost and not replaced yet.
     pub absent: Mutex<Vec<(UnitName, u32)>>,
 }
@@ -70,7 +78,8 @@ struct Conn {
     session: Session<Tell>,
     pid: u32,
     name: SessionId,
-    /// Where the unit listens for as long as it takes part, if it can be reached there.
+    /// Where the unit listens for as long as it takes part: as others see it, and if it can be reached there.
+    addr: Option<SocketAddr>,
     door: Option<SocketAddr>,
     way: Way,
 }
@@ -83,13 +92,18 @@ pub struct Server {
     /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
     early: Vec<(Channel, First)>,
     replaced: Replaced,
+    /// What all units are told of each, where unit 0 may be replaced.
+    known: HashMap<UnitName, Known>,
+    /// Units of an earlier unit 0 are coming back.
+    revival: Option<Revival>,
+    own: OwnPlace,
     next_id: ConnId,
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
     meets_at: SocketAddr,
     open: Option<(Hub, Arc<Senders>)>,
-    /// Until unit 0 has it.
-    welcome: Option<Welcome>,
+    /// Until unit 0 has it; with the steps that an earlier one has published.
+    welcome: Option<(Welcome, u64)>,
     outcome: Option<mpsc::Sender<Result<Opened, Refusal>>>,
     shared: Arc<Shared>,
     /// How long others may be silent, and for how many seconds the one was that is lost just now.
@@ -99,14 +113,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for a bound listener. Units meet in the domain of the port at `meets_at`.
+    /// A server for a bound listener. Units meet in the domain of the port at `meets_at`; `calls` is how the
+    /// pipe is found by others.
     pub fn new(
         pipe: &str,
         (listener, meets_at): (PipeListener, SocketAddr),
         rendezvous: Rendezvous<SocketAddr>,
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
-        options: &Options,
+        (options, calls): (&Options, Calls),
     ) -> Server {
         let started = clock::now();
         Server {
@@ -115,6 +130,9 @@ impl Server {
             conns: BTreeMap::new(),
             early: Vec::new(),
             replaced: Replaced::default(),
+            known: HashMap::new(),
+            revival: None,
+            own: OwnPlace::new(calls),
             next_id: 1,
             rendezvous,
             meets_at,
@@ -139,6 +157,8 @@ impl Server {
             }
             self.serve_all();
             self.welcome_strangers();
+            self.go_on_if_revived();
+            self.look_for_others();
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
                 let actions = self.rendezvous.deadline(waited);
@@ -168,7 +188,12 @@ impl Server {
             });
         }
         self.listener.items(&mut items);
+        items.extend(self.revival.iter().flat_map(Revival::items));
+        let asks = self.misses().then_some(&self.own);
+        items.extend(asks.and_then(OwnPlace::item));
         let opening = self.outcome.as_ref().map(|_| self.deadline);
+        let revival = self.revival.as_ref().and_then(Revival::deadline);
+        let opening = opening.into_iter().chain(revival).chain(asks.map(OwnPlace::deadline)).min();
         let looks = self.conns.values().filter_map(|conn| match &conn.way {
             Way::Broke(missing) => missing.deadline(),
             Way::GivenUp => None,
@@ -203,8 +228,8 @@ impl Server {
                         senders.adopt(channel, (program, unit), from);
                     }
                 }
-                First::Again { session, heard } => self.again(channel, session, heard),
-                First::Join { pid, session: name, door, hello } => {
+                First::Again { session, heard, life } => self.again(channel, session, heard, life),
+                First::Join { pid, session: name, door, hello, knows } => {
                     let strangers = self.conns.keys().filter(|&&id| !self.rendezvous.is_member(id));
                     if strangers.count() >= STRANGERS {
                         continue;
@@ -217,13 +242,13 @@ impl Server {
                     let id = self.next_id;
                     self.next_id += 1;
                     let session = Session::new(channel);
-                    self.conns.insert(id, Conn { session, pid, name, door, way: Way::Stands });
+                    self.conns.insert(id, Conn { session, pid, name, addr, door, way: Way::Stands });
                     self.note_ends();
-                    let replaces = self.replaced_by(&hello);
-                    let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
-                    if let (Some(unit), Some(addr), true) = (replaces, addr, self.rendezvous.is_member(id)) {
-                        self.rendezvous.set_segment(unit, addr);
+                    if let (ToHost::Hello(Hello { rejoin: Some(_), .. }), Some(knows)) = (&hello, knows) {
+                        self.returns(id, hello, *knows, addr);
+                        continue;
                     }
+                    let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());
                     self.carry_out(actions);
                     self.serve(id);
                 }
@@ -288,6 +313,7 @@ impl Server {
     fn hang_up(&mut self, id: ConnId, silent: u8) {
         let Some(Conn { pid, way, .. }) = self.conns.remove(&id) else { return };
         let (mut closed, mut lost) = (false, None);
+        self.revival.iter_mut().for_each(|revival| revival.lost(id, silent));
         if let Some((hub, _)) = &mut self.open {
             // Of one that was given up the others know.
             lost = hub.replaceable(id).filter(|_| !matches!(way, Way::GivenUp));
@@ -312,6 +338,9 @@ impl Server {
                     let message = FromHost::Refused(self.how_lost(why));
                     self.send(to, &Tell::Meet(message, 0, None, 0));
                 }
+                // Who has come from an earlier unit 0 goes on with all others.
+                Action::Send(_, FromHost::Go) if self.revival.is_some() => {}
+                Action::Send(to, FromHost::Go) => self.let_go(to),
                 Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None, 0)),
                 Action::Welcome { to, welcome, .. } => {
                     let from = self.open.as_ref().map_or(0, |(hub, _)| hub.goes_on_at(to));
@@ -335,14 +364,18 @@ impl Server {
                         return self.carry_out(actions);
                     }
                 }
-                // There are none: the rendezvous was told so.
-                Action::Revive(_) => {}
+                Action::Revive(welcome) => {
+                    if let Err(error) = self.revive(welcome) {
+                        let actions = self.rendezvous.abandon(Refusal::System { unit: HOST, error });
+                        return self.carry_out(actions);
+                    }
+                }
                 Action::Join(id, unit, pid, start_time) => self.join(id, unit, (pid, start_time)),
                 Action::Go => {
                     let told = (self.outcome.take(), &self.open, self.welcome.take());
-                    if let (Some(tell), Some((hub, senders)), Some(welcome)) = told {
+                    if let (Some(tell), Some((hub, senders)), Some((welcome, published))) = told {
                         let (slots, senders) = (hub.slots().clone(), senders.clone());
-                        let _ = tell.send(Ok(Opened { slots, senders, welcome }));
+                        let _ = tell.send(Ok(Opened { slots, senders, welcome, published }));
                     }
                 }
                 Action::Fail(why) => {
@@ -356,23 +389,24 @@ impl Server {
         }
     }
 
-    /// The writer unit that this hello wants to replace. It is found elsewhere then.
-    fn replaced_by(&self, hello: &ToHost) -> Option<u32> {
-        let ToHost::Hello(Hello { role: Role::Writer { .. }, unit, .. }) = hello else { return None };
-        let name = UnitName { side: Side::Writer, unit: *unit };
-        (self.open.is_some() && !self.rendezvous.is_here(name)).then_some(*unit)
-    }
-
     fn join(&mut self, id: ConnId, unit: UnitName, (pid, start_time): (u32, u64)) {
         let Some((hub, _)) = &mut self.open else { return };
+        let life = self.known.get(&unit).map_or(0, |known| known.life.saturating_add(1));
+        let door = self.conns.get(&id).and_then(|conn| conn.door);
+        self.known.insert(unit, Known { life, pid, door, left: None });
         if unit == HOST {
             return hub.slots().join(unit, (pid, start_time), 0);
         }
         let replaces = hub.absent().iter().any(|(lost, _)| *lost == unit);
         hub.join(id, unit, pid, start_time);
         if replaces {
+            let addr = self.conns.get(&id).and_then(|conn| conn.addr);
+            if let (Side::Writer, Some(addr)) = (unit.side, addr) {
+                self.rendezvous.set_segment(unit.unit, addr);
+            }
             let absent = hub.absent();
             self.note_absent();
+            self.tell_known(id, unit);
             self.tell_of(id, unit);
             absent.into_iter().for_each(|(lost, pid)| self.send(id, &Tell::Lost(lost, pid)));
         }
@@ -406,7 +440,7 @@ impl Server {
         let senders =
             Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
         self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
-        self.welcome = Some(welcome);
+        self.welcome = Some((welcome, 0));
         Ok(())
     }
 
@@ -415,6 +449,39 @@ impl Server {
             // A peer that is gone is noticed by its hangup.
             let _ = conn.session.post(message.clone()).and_then(|()| conn.session.flush());
         }
+    }
+
+    /// Says what there is to tell. Who leaves in good order is not waited for by another unit 0.
+    fn say(&mut self, told: &[(ConnId, Tell)]) {
+        for (id, tell) in told {
+            let leaves = matches!(tell, Tell::Bye);
+            let stood = self.open.as_ref().filter(|_| leaves).and_then(|(hub, _)| hub.stood(*id));
+            if let Some((unit, stands)) = stood {
+                self.known.entry(unit).or_default().left = Some(stands);
+                self.tell_known(*id, unit);
+            }
+            self.send(*id, tell);
+        }
+    }
+
+    /// Tells the others what is known of a unit by now.
+    fn tell_known(&mut self, but: ConnId, unit: UnitName) {
+        let known = self.known.get(&unit).filter(|_| self.lasts()).cloned();
+        known.into_iter().for_each(|known| self.send_all_but(but, &Tell::Units(vec![(unit, known)])));
+    }
+
+    /// Whether unit 0 may be replaced.
+    fn lasts(&self) -> bool {
+        self.open.as_ref().is_some_and(|(hub, _)| hub.waits_for(Side::Writer))
+    }
+
+    /// A unit may go.
+    fn let_go(&mut self, id: ConnId) {
+        if self.lasts() {
+            let known = self.known.iter().map(|(unit, known)| (*unit, known.clone()));
+            self.send(id, &Tell::Units(known.collect()));
+        }
+        self.send(id, &Tell::Meet(FromHost::Go, std::process::id(), None, 0));
     }
 
     /// Tells the others what there is to tell, and unit 0 whether it is alone.
@@ -426,7 +493,7 @@ impl Server {
             if told.is_empty() {
                 break;
             }
-            told.iter().for_each(|(id, tell)| self.send(*id, tell));
+            self.say(&told);
         }
         let Some((hub, _)) = &self.open else { return };
         if self.outcome.is_some() {
@@ -443,7 +510,7 @@ impl Server {
     fn say_last_words(&mut self) {
         self.tell();
         let told = self.open.as_mut().map(|(hub, _)| hub.last_words()).unwrap_or_default();
-        told.iter().for_each(|(id, tell)| self.send(*id, tell));
+        self.say(&told);
         let end = clock::now() + LAST_WORDS;
         // Who is cut off comes back for them: without, it would take unit 0 for dead.
         self.serve_all();

@@ -4,15 +4,16 @@
 use super::session::SessionId;
 use crate::wire::{FromHost, ToHost};
 use polyduct_port::UnitName;
-use polyduct_slots::{fault::Fault, Begin, Next, Stop};
+use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
 /// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
 /// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced by
-/// those that were given up; 11: units of one host meet for that at sockets of their own). Part of what both
-/// sides prove, so that two versions never meet.
+/// those that were given up; 11: units of one host meet for that at sockets of their own; 12: unit 0 itself
+/// can be replaced, and refusals are those of all meetings). Part of what both sides prove, so that two
+/// versions never meet.
 pub const VERSION: u64 = 12;
 
 /// The first message on a connection.
@@ -30,6 +31,8 @@ pub enum First {
         door: Option<SocketAddr>,
         /// The first message of the handshake.
         hello: ToHost,
+        /// What a unit knows that comes from an earlier unit 0.
+        knows: Option<Box<Knows>>,
     },
     /// To any writer unit: I am this unit of this reader program; send what you have for me.
     Lane {
@@ -46,7 +49,31 @@ pub enum First {
         session: SessionId,
         /// Messages of unit 0's that I have heard in it.
         heard: u64,
+        /// How many unit 0s there had been before that one.
+        life: u32,
     },
+}
+
+/// What a unit brings to a new unit 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Knows {
+    /// Where it stands.
+    pub stands: Stands,
+    /// What it was told of others.
+    pub others: Vec<(UnitName, Known)>,
+}
+
+/// What all units are told of each, where unit 0 may be replaced: the new one finds them by that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// How many others had its place before.
+    pub life: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Where it listens for as long as it takes part, if it can be reached there.
+    pub door: Option<SocketAddr>,
+    /// It has left in good order, and stood there.
+    pub left: Option<Stands>,
 }
 
 /// To a unit that comes again: whether its session goes on.
@@ -58,6 +85,8 @@ pub enum Back {
     Unknown,
     /// Nothing was heard of the unit for too long, and another has its place.
     Replaced,
+    /// A pipe opens here: maybe in the place of the one that the session was with, whose units may join.
+    Opens,
 }
 
 /// To a reader: its lane is open, and steps follow.
@@ -146,6 +175,8 @@ pub enum Tell {
     Lost(UnitName, u32),
     /// It is replaced; of a writer, where the new one is.
     Replaced(UnitName, Option<SocketAddr>),
+    /// What is known of these units.
+    Units(Vec<(UnitName, Known)>),
     /// What to do with your next step.
     Begin(Begin),
     /// Your next step.

@@ -6,10 +6,11 @@ use super::client::Client;
 use super::enter::{guest, host, Control};
 use super::place::Place;
 use super::senders::Senders;
+use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
 use crate::domain::{DomainOptions, PortDomain};
-use crate::error::PipeError;
+use crate::error::{PipeError, Refusal};
 use crate::join::system;
 use crate::port::Port;
 use crate::ready::{Wait, Watch};
@@ -19,6 +20,7 @@ use polyduct_message::domain::Domain;
 use polyduct_os::{clock, segment::Segment};
 use polyduct_port::{PortError, PortName, Scope, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -58,7 +60,7 @@ pub(crate) fn open(
         (Control::Guest(Box::new(client)), senders, Some(accepts), meeting)
     };
     let from = match &control {
-        Control::Host { .. } => 0,
+        Control::Host { slots, published, .. } => slots.first_needed(*published),
         Control::Guest(client) => client.from,
     };
     let pipe = place.to_string();
@@ -82,9 +84,9 @@ impl WriterEnd for Sending {
     }
 
     fn would_wait(&mut self, port: &mut Port, n: u64) -> Result<Option<Wait>, PipeError> {
-        if let Control::Host { slots, .. } = &self.control {
+        if let Control::Host { slots, published, .. } = &self.control {
             // Asking for the step may have the queue drop one, which is for whoever wants to fill it.
-            let may_begin = slots.may_begin(port.me.unit, n);
+            let may_begin = n < *published || slots.may_begin(port.me.unit, n);
             if self.begun.is_none() && (slots.is_lossy() || !may_begin) {
                 return Ok((!may_begin).then(Wait::default));
             }
@@ -131,8 +133,9 @@ impl WriterEnd for Sending {
             self.senders.put(turn.slot, n, memory);
         }
         match (&mut self.control, begin) {
-            (Control::Host { slots, shared, .. }, begin) => {
+            (Control::Host { slots, shared, published, .. }, begin) => {
                 match begin {
+                    _ if n < *published => {}
                     Begin::Fill(turn) => drop(slots.publish(port.me.unit, turn)),
                     Begin::Drop => slots.skip(port.me.unit, n),
                 }
@@ -166,10 +169,18 @@ impl WriterEnd for Sending {
 
     fn abort(&mut self, port: &mut Port) {
         port.domain.give_up();
-        if let Control::Host { slots, .. } = &self.control {
+        if let (Control::Host { slots, .. }, false) = (&self.control, port.waits_on_loss()) {
             slots.give_up(port.me);
         }
         self.end(port);
+    }
+}
+
+/// What an error means where this unit was not heard, and another has its place.
+fn replaced(port: &Port, shared: &Shared, error: PipeError) -> PipeError {
+    match shared.replaced.load(Ordering::Acquire) {
+        true => PipeError::refused(&port.pipe, Refusal::Replaced { unit: port.me }),
+        false => error,
     }
 }
 
@@ -177,10 +188,12 @@ impl Sending {
     fn ask(&mut self, port: &mut Port, n: u64) -> Result<Begin, PipeError> {
         let what = "a free slot for step";
         match &mut self.control {
-            Control::Host { slots, shared, .. } => {
+            Control::Host { slots, shared, published, .. } => {
                 let unit = port.me.unit;
                 let absent = || shared.absent().first().copied();
-                port.wait(slots, Slots::freed_bell, (what, n), absent, |slots| slots.poll_begin(unit, n))
+                let begin = |slots: &Slots| slots.poll_begin_again(unit, n, *published);
+                let begun = port.wait(slots, Slots::freed_bell, (what, n), absent, begin);
+                begun.map_err(|error| replaced(port, shared, error))
             }
             Control::Guest(client) => {
                 client.take(n)?;

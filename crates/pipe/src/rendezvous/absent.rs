@@ -6,6 +6,7 @@ use crate::join::ORDER;
 use crate::wire::FromHost;
 use polyduct_os::process::is_unnamed;
 use polyduct_port::{Peer, Side, UnitName};
+use std::collections::BTreeSet;
 
 impl<F> Rendezvous<F> {
     /// A connection hung up. `closed` says whether its unit closed its port before.
@@ -120,10 +121,18 @@ impl<F> Rendezvous<F> {
                 }
                 continue;
             };
-            let all = (0..units).map(|unit| UnitName { side, unit });
-            let mut absent = all.filter(|unit| self.roll.get(*unit).is_none() && !self.closed.contains(unit));
-            parts.extend(absent.by_ref().take(5).map(|unit| self.who(unit)));
-            match absent.count() {
+            let is_here = |unit: &UnitName| self.roll.get(*unit).is_some() || self.closed.contains(unit);
+            let absent = (0..units).map(|unit| UnitName { side, unit }).filter(|unit| !is_here(unit));
+            parts.extend(absent.take(5).map(|unit| self.who(unit)));
+            // Counted without going through all: what a survivor says of their number may be any.
+            let here: BTreeSet<UnitName> = self
+                .roll
+                .range(places(side))
+                .map(|(unit, _)| unit)
+                .chain(self.closed.iter().copied())
+                .collect();
+            let here = here.iter().filter(|unit| unit.side == side && unit.unit < units).count() as u32;
+            match (units - here).saturating_sub(5) {
                 0 => {}
                 more => parts.push(format!("{more} more units")),
             }

@@ -6,12 +6,12 @@ use crate::error::Refusal;
 use crate::wire::{FromHost, Hello, Role};
 use polyduct_port::{Side, UnitName};
 
-impl<F> Rendezvous<F> {
-    /// No survivors of an earlier unit 0 come to this one: who says it is some is refused.
-    pub fn revives_nothing(&mut self) {
-        self.revives = false;
-    }
+/// Why survivors were refused, for a unit 0 that waits for others in vain.
+const OTHER_TERMS: &str =
+    "it belongs to a pipe that has lost its unit 0, and in which that had another layout, \
+                           shape, dtype, depth, policy or number of units or readers";
 
+impl<F> Rendezvous<F> {
     /// Whether survivors of an earlier pipe are coming back.
     pub fn is_reviving(&self) -> bool {
         self.phase == Phase::Reviving
@@ -77,6 +77,9 @@ impl<F> Rendezvous<F> {
             None => first && self.welcomes_me(w),
             Some(mine) => matches!(self.phase, Phase::Reviving | Phase::Running) && same_pipe(mine, w),
         });
+        if first && known.is_none() {
+            self.turned_away(OTHER_TERMS);
+        }
         let mut refuse =
             |why| actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
         let (Some(welcome), Some(control)) = (known, fds.pop()) else { return refuse(Refusal::Over) };

@@ -3,6 +3,7 @@
 
 pub mod at;
 pub mod kill;
+pub mod lasting;
 pub mod net;
 pub mod raw;
 pub mod suite;

@@ -1,5 +1,6 @@
 //! A unit meets the others at unit 0: up to the word that all may go.
 
+use super::rejoin::Survivor;
 use super::{Client, VERDICT};
 use crate::error::{PipeError, Refusal};
 use crate::join::{check_patience, fresh_id, ORDER};
@@ -43,6 +44,7 @@ impl Client {
                     }
                     (client.host_pid, client.from) = (pid, from);
                     client.ahead = steps_ahead(welcome.depth, welcome.policy) as usize;
+                    client.keeps(&hello, &welcome);
                     client.calls.lasts = if client.is_reader {
                         client.me.side = Side::Reader(welcome.program);
                         welcome.readers_wait.get(welcome.program as usize).is_some_and(|waits| *waits)
@@ -88,13 +90,14 @@ impl Client {
         let session = fresh_id().map_err(crate::join::system(&pipe))?;
         let is_reader = matches!(hello.role, Role::Reader { .. });
         let (pid, hello) = (std::process::id(), ToHost::Hello(hello.clone()));
-        let first = First::Join { pid, session, door: at, hello };
+        let first = First::Join { pid, session, door: at, hello, knows: None };
         channel.post(&first).map_err(link(&pipe, HOST))?;
         let addr = channel.peer().or(addrs.first().copied()).unwrap_or(addrs[0]);
         let terms = place.terms(trust, options.unit);
         let (unit, borne) = (options.unit, options.silence);
         let side = if is_reader { Side::Reader(0) } else { Side::Writer };
-        let calls = Calls { addr, unit, terms, borne, session, lasts: false, most: options.open_timeout };
+        let (lasts, most, revives, life) = (false, options.open_timeout, false, 0);
+        let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
@@ -121,6 +124,7 @@ impl Client {
             ahead: 0,
             absent: Vec::new(),
             moved: BTreeMap::new(),
+            survivor: Survivor::at(at),
             from: 0,
         })
     }
@@ -182,8 +186,8 @@ impl Client {
                 Err(PipeError::refused(&self.pipe, reason))
             }
             // Noted, so there is nothing to do but to wait.
-            Ok(Some(Tell::Meet(FromHost::Noted { .. }, ..))) => {
-                self.noted = true;
+            Ok(Some(Tell::Meet(FromHost::Noted { writers_wait }, ..))) => {
+                self.noted = !writers_wait;
                 Ok(None)
             }
             Ok(Some(Tell::Meet(message, pid, addr, from))) => Ok(Some(Met { message, pid, addr, from })),

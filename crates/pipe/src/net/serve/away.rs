@@ -96,10 +96,23 @@ impl Server {
     }
 
     /// Somebody says that its connection broke.
-    pub(super) fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64) {
+    pub(super) fn again(&mut self, mut channel: Channel, name: SessionId, heard: u64, life: u32) {
+        if self.open.is_some() && life > self.own.calls.life {
+            // It has been with another unit 0 since.
+            self.is_replaced();
+            return channel.shut();
+        }
+        if self.open.is_some() && name == self.own.calls.session {
+            let said = self.own_place(life);
+            let _ = channel.post(&said).and_then(|()| channel.flush());
+            return channel.shut();
+        }
         let Some((&id, conn)) = self.conns.iter_mut().find(|(_, conn)| conn.name == name) else {
-            let known = self.replaced.0.contains(&name);
-            let said = if known { Back::Replaced } else { Back::Unknown };
+            let said = match (self.replaced.0.contains(&name), &self.outcome) {
+                (true, _) => Back::Replaced,
+                (false, Some(_)) => Back::Opens,
+                (false, None) => Back::Unknown,
+            };
             let _ = channel.post(&said).and_then(|()| channel.flush());
             return channel.shut();
         };

@@ -1,6 +1,6 @@
 //! A writer across hosts ends: when the readers have all, or before its time.
 
-use super::Sending;
+use super::{replaced, Sending};
 use crate::error::PipeError;
 use crate::net::client::Client;
 use crate::net::enter::Control;
@@ -29,14 +29,18 @@ impl Sending {
     pub(super) fn linger(&mut self, port: &mut Port, n: u64) -> Result<(), PipeError> {
         let what = ("the readers to have all up to step", n);
         match &mut self.control {
-            Control::Host { slots, shared, .. } => {
-                if !slots.is_closed(port.me) {
+            Control::Host { slots, shared, published, .. } => {
+                // Readers wait for steps that an earlier unit 0 published, and that nobody has any more.
+                if n < *published {
+                    slots.fail(Fault::Aborted { unit: port.me });
+                } else if !slots.is_closed(port.me) {
                     let closed = slots.close_writer(port.me.unit, n);
                     let _ = shared.wake.signal();
                     closed.map_err(|stop| stop_error(&port.pipe, stop, n))?;
                 }
                 let absent = || shared.absent().first().copied();
-                port.wait(slots, Slots::freed_bell, what, absent, |slots| is_over(slots, shared))
+                let over = port.wait(slots, Slots::freed_bell, what, absent, |slots| is_over(slots, shared));
+                over.map_err(|error| replaced(port, shared, error))
             }
             Control::Guest(client) => {
                 client.say(&Ask::Close)?;
@@ -61,10 +65,12 @@ impl Sending {
     /// Takes leave of the others, and ends all threads.
     pub(super) fn end(&mut self, port: &Port) {
         match &mut self.control {
-            Control::Host { slots, shared, thread } => {
+            Control::Host { slots, shared, thread, .. } => {
                 if slots.fault().is_some() || slots.readers_are_gone() {
                     slots.leave(port.me);
-                } else if !slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire) {
+                } else if !port.waits_on_loss()
+                    && (!slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire))
+                {
                     // Whoever is still there would wait for what cannot come any more.
                     slots.fail(Fault::Aborted { unit: port.me });
                 }
