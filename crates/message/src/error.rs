@@ -148,7 +148,7 @@ pub enum MessageError {
         /// The domain.
         domain: String,
         /// Why.
-        reason: JoinRefusal,
+        reason: Box<JoinRefusal>,
     },
     /// The process at the other end belongs to another user.
     #[error("the process serving unit {unit} {}", whose(*found, *expected))]
@@ -197,6 +197,11 @@ impl From<ConfigError> for MessageError {
 }
 
 impl MessageError {
+    /// Units of a domain do not meet.
+    pub(crate) fn refused(domain: &str, reason: JoinRefusal) -> MessageError {
+        MessageError::Refused { domain: domain.to_owned(), reason: Box::new(reason) }
+    }
+
     /// How far the error reaches.
     pub fn scope(&self) -> Scope {
         match self {

@@ -163,9 +163,8 @@ fn two_pipes_have_two_domains() {
 /// Whether the error is that unit 3, the reader's, did not come.
 fn is_missing(error: &PipeError) -> bool {
     let PipeError::Domain { addresses, source, .. } = error else { return false };
-    let MessageError::Refused { reason: JoinRefusal::Missing { missing, .. }, .. } = &**source else {
-        return false;
-    };
+    let MessageError::Refused { reason, .. } = &**source else { return false };
+    let JoinRefusal::Missing { missing, .. } = &**reason else { return false };
     let unit = UnitName { side: Side::Reader(0), unit: 1 };
     missing == "unit 3"
         && addresses.address_of(unit) == Some(3)

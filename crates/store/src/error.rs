@@ -92,7 +92,7 @@ pub enum FileError {
         /// The file.
         path: String,
         /// Why.
-        reason: JoinRefusal,
+        reason: Box<JoinRefusal>,
     },
     /// The process that claims to be unit 0 belongs to another user.
     #[error("{path}: the process that claims to be unit 0 {}", whose(*found, *expected))]

@@ -94,7 +94,7 @@ impl meeting::Patience for Asking<'_> {
             }
             Failure::Version(found) => {
                 let reason = JoinRefusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                MessageError::Refused { domain: self.patience.who.name.to_owned(), reason }
+                MessageError::refused(self.patience.who.name, reason)
             }
             Failure::Malformed => out_of_turn(unit, "an unreadable answer"),
         }
@@ -142,7 +142,7 @@ pub fn ask_for_link(
 ) -> Result<Handed, MessageError> {
     let patience = Patience { gone, ..Patience::new(who) };
     match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
-        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        (Answer::Refused(reason), _) => Err(MessageError::refused(who.name, reason)),
         (Answer::Linked, fds) => match Handed::from_fds(fds) {
             // The unit with the lower address makes the segment.
             Some(theirs) if theirs.segment.is_some() == (to < who.unit) => Ok(theirs),
@@ -171,7 +171,7 @@ pub fn ask_for_region(
         (Answer::Refused(JoinRefusal::System { error, .. }), _) => {
             Err(MessageError::Region { id, reason: format!("unit {to}: {error}") })
         }
-        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        (Answer::Refused(reason), _) => Err(MessageError::refused(who.name, reason)),
         _ => Err(out_of_turn(to, "an answer to another question")),
     }
 }

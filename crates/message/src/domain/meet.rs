@@ -418,7 +418,7 @@ impl Meeting<'_> {
     }
 
     fn refused(&self, reason: JoinRefusal) -> MessageError {
-        MessageError::Refused { domain: self.domain(), reason }
+        MessageError::refused(&self.domain(), reason)
     }
 
     /// A unit was not reached in time.

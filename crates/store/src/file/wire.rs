@@ -169,7 +169,7 @@ fn refused(why: Refusal, path: String) -> FileError {
             let (port, what) = (PortName::File(path), what.into());
             FileError::Port(PortError::Disagree { port, unit, what, expected, found })
         }
-        reason => FileError::Refused { path, reason },
+        reason => FileError::Refused { path, reason: Box::new(reason) },
     }
 }
 

@@ -89,10 +89,10 @@ fn units_that_do_not_come() {
         FileWriter::open(&path, Format::Npy, &data(), "block,*", &options).err().unwrap()
     });
     for e in errors {
-        assert!(
-            matches!(&e, FileError::Refused { reason: JoinRefusal::Missing { missing, .. }, .. } if missing == "unit 2, unit 3"),
-            "{e}"
-        );
+        let FileError::Refused { reason, .. } = &e else { panic!("{e}") };
+        let is_missing =
+            matches!(&**reason, JoinRefusal::Missing { missing, .. } if missing == "unit 2, unit 3");
+        assert!(is_missing, "{e}");
     }
     let port = polyduct_port::Options { open_timeout: Duration::ZERO, ..unit(3, 4).port };
     let options = Options::from(port);

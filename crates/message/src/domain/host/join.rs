@@ -66,7 +66,7 @@ fn gather_all(
                 for id in conns {
                     connections.send(id, &Answer::Refused(why.clone()), Vec::new());
                 }
-                return Err(MessageError::Refused { domain: who.name.to_owned(), reason: why });
+                return Err(MessageError::refused(who.name, why));
             }
             None => {}
         }
@@ -233,7 +233,7 @@ pub(super) fn ask_to_join(
                 false => Err(out_of_turn(first, "a welcome without the processes that have no number here")),
             }
         }
-        (Answer::Refused(reason), _) => Err(MessageError::Refused { domain: who.name.to_owned(), reason }),
+        (Answer::Refused(reason), _) => Err(MessageError::refused(who.name, reason)),
         _ => Err(out_of_turn(first, "an answer to another question")),
     }
 }
