@@ -5,14 +5,14 @@ use super::batch::Batch;
 use super::config::{NetEvent, Waker};
 use super::events::Events;
 use super::hub::Hub;
-use super::serving::Serving;
+use super::serving::{Serving, AWAY};
 use crate::error::MessageError;
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_os::{clock, OsError};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The number of [`Shared::wake`] among the sockets.
 pub const WAKE: u64 = 0;
@@ -226,6 +226,10 @@ impl<B: AsMut<[u8]>> Shared<B> {
         }
     }
 
+    fn is_in_use(&self) -> bool {
+        matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// The thread.
     pub fn run(&self) {
         if let Err(error) = self.serve() {
@@ -261,7 +265,12 @@ impl<B: AsMut<[u8]>> Shared<B> {
             };
             ready.clear();
             match away {
-                Some(time) => drop(poll(&mut [PollItem::readable(&self.wake)], Some(time))?),
+                Some(mut time) => {
+                    // A program that has the lock is looking: to wait for it would only hold it up.
+                    while poll(&mut [PollItem::readable(&self.wake)], Some(time))? == 0 && self.is_in_use() {
+                        time = AWAY;
+                    }
+                }
                 None => self.events.wait(timeout, &mut ready)?,
             }
             {

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 /// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when
 /// it does something else waits so long, at most.
-const AWAY: Duration = Duration::from_micros(250);
+pub const AWAY: Duration = Duration::from_micros(250);
 /// Looks so far apart are no longer one after the other.
 const APART: Duration = Duration::from_micros(20);
 /// How long a program has to look, one look after the other, until that keeps the thread away.
