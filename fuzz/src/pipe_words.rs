@@ -422,7 +422,7 @@ fn main() {
     let first = First::Join { pid: 9, session, door: Some(at), hello, knows };
     let mut seeds: Vec<Vec<u8>> =
         (0..).zip(&scenes).map(|(i, events): (u8, _)| [vec![i], acts::write(events)].concat()).collect();
-    let again = First::Again { session, heard: 3, life: 1 };
+    let again = First::Again { session, heard: 3, life: 1, pipe: [7; 16] };
     let stand = [Some(writer), Some(reader.clone()), Some(reader)];
     seeds.extend([0, 1, 2, 3].map(|policy| [vec![policy], say(&stand)].concat()));
     seeds.push([vec![0], say(&Tell::Units(others))].concat());

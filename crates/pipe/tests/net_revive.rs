@@ -34,6 +34,7 @@ fn main() {
             unit_0_is_lost_while_a_reader_computes,
             a_reader_that_waits_in_vain_says_for_whom,
             a_unit_0_of_other_terms_is_refused,
+            who_is_left_of_an_earlier_pipe_ends_and_harms_no_later_one,
             writers_that_do_not_wait_end_all_at_once,
         ],
     );
@@ -315,6 +316,32 @@ fn a_unit_0_of_other_terms_is_refused() {
         assert_eq!(error_of(&end).map(|(_, error)| error), Some("refused"), "{case}: {end}");
         units[0] = right.start(0);
         check(&right, &mut units, 0, &[], &case);
+    }
+}
+
+fn who_is_left_of_an_earlier_pipe_ends_and_harms_no_later_one() {
+    for seed in 1..=kills(30) / 10 {
+        let mut random = Random::new(seed);
+        let mut earlier = Lasting { writers: (2, "block,*"), ..pipe(&mut random, "block") };
+        earlier.on_loss = ["wait"; 2];
+        let (case, mut units) = (case(seed, &earlier), earlier.start_all());
+        // Who is left has been with a second unit 0.
+        run_a_while(&earlier, &mut units, &mut random, &case);
+        replace(&earlier, &mut units, &[0], &mut random);
+        assert!(units[2].wait_line("step"), "{case}");
+        for writer in &mut units[..2] {
+            writer.kill();
+            writer.end();
+        }
+        let (place, trusted) = (earlier.place.clone(), earlier.trusted);
+        let later = Lasting { writers: (2, "cyclic,*"), place, trusted, ..pipe(&mut random, "block") };
+        let mut others = later.start_all();
+        run_a_while(&later, &mut others, &mut random, &case);
+        for left in &mut units[2..] {
+            let last = left.end();
+            assert!(error_of(&last).is_some(), "{case}: {} says {last}", left.name);
+        }
+        check(&later, &mut others, 0, &[], &case);
     }
 }
 

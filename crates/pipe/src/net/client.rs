@@ -155,7 +155,11 @@ impl Client {
                     let (what, expected) = ("unit", "one of the pipe");
                     return Err(LinkError::BadField { what, found: unit.unit.into(), expected }.into());
                 }
-                Some(Tell::Units(units)) => self.survivor.hears(units),
+                Some(Tell::Units(units)) => {
+                    let moved = self.survivor.moved(&units);
+                    moved.into_iter().for_each(|(unit, door)| self.has_moved(unit, self.reachable(door)));
+                    self.survivor.hears(units)
+                }
                 Some(Tell::Meet(said, pid, ..)) if self.survivor.waits => self.is_let_in(said, pid)?,
                 Some(Tell::Lost(unit, pid)) => {
                     self.absent.retain(|(lost, _)| *lost != unit);

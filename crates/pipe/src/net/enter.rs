@@ -62,7 +62,8 @@ pub fn host(
     let (tell, outcome) = mpsc::channel();
     let (addr, unit, terms) = (listener.addr(), options.unit, place.terms(trust, options.unit));
     let (borne, session, most) = (options.silence, id, options.open_timeout);
-    let calls = Calls { addr, unit, terms, borne, session, lasts: false, most, revives: false, life: 0 };
+    let (lasts, revives, life, pipe_id) = (false, false, 0, id);
+    let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life, pipe: pipe_id };
     let about = (options, calls);
     let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), about);
     let thread = spawn(&pipe, move || server.run(first))?;

@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::dial::{is_passing, is_refused};
 use super::session::SessionId;
 use super::silence::seconds;
-use super::wire::{Back, First};
+use super::wire::{Back, First, PipeId};
 use crate::ready::Wait;
 use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, LinkFault};
 use polyduct_message::link::noise::Terms;
@@ -18,8 +18,8 @@ use std::io::IoSliceMut;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How soon another attempt follows one that failed.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How soon another attempt follows one that failed, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(320));
 /// So long between two looks somebody still looks: longer, and nobody does, as while the unit computes.
 const LOOKS: Duration = Duration::from_secs(1);
 
@@ -102,7 +102,7 @@ impl Missing {
 
     fn failed(&mut self, fault: &LinkFault, now: Duration) -> Life {
         let stood = std::mem::take(&mut self.stands);
-        (self.probe, self.again_at) = (None, now + AGAIN);
+        (self.probe, self.again_at) = (None, now + AGAIN.0);
         match fault {
             fault if is_refused(fault) => Life::Ended,
             fault if stood && seconds(fault, self.borne) > 0 => Life::Silent,
@@ -138,6 +138,8 @@ pub struct Calls {
     pub revives: bool,
     /// How many unit 0s there have been before the one that this unit was with.
     pub life: u32,
+    /// The pipe, once it is known.
+    pub pipe: PipeId,
 }
 
 impl Calls {
@@ -184,6 +186,8 @@ impl Tries {
 pub struct Mending {
     tries: Tries,
     stage: Stage,
+    /// How long it rests after the next attempt that fails.
+    rest: Duration,
     /// The next connection is to a unit 0 that replaces the one before.
     joins: bool,
     /// Why it could not be made when it was tried last.
@@ -202,12 +206,13 @@ pub enum Mended {
 impl Mending {
     /// The connection ended just now.
     pub fn new(now: Duration) -> Mending {
-        Mending { tries: Tries::new(now), stage: Stage::Rests(now), joins: false, failed: None }
+        let (tries, stage) = (Tries::new(now), Stage::Rests(now));
+        Mending { tries, stage, rest: AGAIN.0, joins: false, failed: None }
     }
 
     /// Another unit 0 was there, and did not take this unit in: it is asked again after a while.
     pub fn again(now: Duration) -> Mending {
-        Mending { stage: Stage::Rests(now + AGAIN), ..Mending::new(now) }
+        Mending { stage: Stage::Rests(now + AGAIN.1), ..Mending::new(now) }
     }
 
     /// What to wait for.
@@ -265,7 +270,8 @@ impl Mending {
                 Err(fault) if is_refused(&fault) && !calls.revives => return Err(LinkError::Closed.into()),
                 // One that may be replaced is not called in vain for what another says there.
                 Err(fault) if is_passing(&fault) || calls.revives => {
-                    (self.stage, self.failed) = (Stage::Rests(now + AGAIN), Some(fault));
+                    (self.stage, self.failed) = (Stage::Rests(now + self.rest), Some(fault));
+                    self.rest = (2 * self.rest).min(AGAIN.1);
                 }
                 Err(fault) => return Err(fault),
             }
@@ -289,7 +295,12 @@ impl Mending {
                 if std::mem::take(&mut self.joins) {
                     return Ok(Next::Done(Mended::Another(Box::new(channel))));
                 }
-                channel.post(&First::Again { session: calls.session, heard, life: calls.life })?;
+                channel.post(&First::Again {
+                    session: calls.session,
+                    heard,
+                    life: calls.life,
+                    pipe: calls.pipe,
+                })?;
                 channel.flush()?;
                 self.stage = Stage::Asks(Box::new(channel), now.saturating_add(calls.borne));
             }
@@ -371,7 +382,8 @@ mod tests {
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
         let (unit, borne, most) = (1, BORNE, 20 * BORNE);
         let (lasts, revives, life) = (false, false, 0);
-        let mut calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
+        let pipe = [0; 16];
+        let mut calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life, pipe };
         let start = clock::now();
         let mut mending = Mending::new(start);
         assert!(matches!(mending.go_on(&calls, 0, start), Ok(Mended::NotYet)));

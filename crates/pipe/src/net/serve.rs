@@ -228,7 +228,11 @@ impl Server {
                         senders.adopt(channel, (program, unit), from);
                     }
                 }
-                First::Again { session, heard, life } => self.again(channel, session, heard, life),
+                First::Again { session, heard, life, pipe } => {
+                    // Of another pipe of this name its life says nothing.
+                    let life = if pipe == self.own.calls.pipe { life } else { 0 };
+                    self.again(channel, session, heard, life)
+                }
                 First::Join { pid, session: name, door, hello, knows } => {
                     let strangers = self.conns.keys().filter(|&&id| !self.rendezvous.is_member(id));
                     if strangers.count() >= STRANGERS {
@@ -244,8 +248,11 @@ impl Server {
                     let session = Session::new(channel);
                     self.conns.insert(id, Conn { session, pid, name, addr, door, way: Way::Stands });
                     self.note_ends();
-                    if let (ToHost::Hello(Hello { rejoin: Some(_), .. }), Some(knows)) = (&hello, knows) {
-                        self.returns(id, hello, *knows, addr);
+                    if let ToHost::Hello(Hello { rejoin: Some(welcome), .. }) = &hello {
+                        match knows.filter(|knows| knows.fits(welcome)) {
+                            Some(knows) => self.returns(id, hello, *knows, addr),
+                            None => self.turn_back(id, Refusal::Malformed),
+                        }
                         continue;
                     }
                     let actions = self.rendezvous.handle(id, pid, hello, addr.into_iter().collect());

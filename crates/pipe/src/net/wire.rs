@@ -2,8 +2,8 @@
 //! steps.
 
 use super::session::SessionId;
-use crate::wire::{FromHost, ToHost};
-use polyduct_port::UnitName;
+use crate::wire::{FromHost, ToHost, Welcome};
+use polyduct_port::{Policy, UnitName, MAX_DEPTH};
 use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -15,6 +15,10 @@ use std::net::SocketAddr;
 /// can be replaced, and refusals are those of all meetings). Part of what both sides prove, so that two
 /// versions never meet.
 pub const VERSION: u64 = 12;
+
+/// What was drawn when the pipe opened: see [`Welcome::id`](crate::wire::Welcome::id). Zeros until a unit has
+/// been told.
+pub type PipeId = [u8; 16];
 
 /// The first message on a connection.
 // One at a time, and never kept: not worth a box.
@@ -51,6 +55,8 @@ pub enum First {
         heard: u64,
         /// How many unit 0s there had been before that one.
         life: u32,
+        /// The pipe's id: one of its name that was opened earlier or later is another.
+        pipe: PipeId,
     },
 }
 
@@ -61,6 +67,15 @@ pub struct Knows {
     pub stands: Stands,
     /// What it was told of others.
     pub others: Vec<(UnitName, Known)>,
+}
+
+impl Knows {
+    /// Whether no unit of that pipe is said to have more steps than there are slots.
+    pub fn fits(&self, welcome: &Welcome) -> bool {
+        let most = if welcome.policy == Policy::Block { 0 } else { welcome.depth.min(MAX_DEPTH) as usize };
+        let left = self.others.iter().filter_map(|(_, known)| known.left.as_ref());
+        left.chain([&self.stands]).all(|stands| stands.turns.len() <= most)
+    }
 }
 
 /// What all units are told of each, where unit 0 may be replaced: the new one finds them by that.

@@ -196,12 +196,17 @@ impl Sending {
                 begun.map_err(|error| replaced(port, shared, error))
             }
             Control::Guest(client) => {
-                client.take(n)?;
-                if client.asked == 0 && !client.knows_begin() {
-                    client.say(&Ask::Begin)?;
-                    client.asked = 1;
-                }
-                let begun = client.wait(n, what, &mut port.stats.waited, Client::begin)?;
+                // Asked where it is looked for: another unit 0 may have come between, and knows of no answer.
+                let begins = |client: &mut Client| {
+                    if client.asked == 0 && !client.knows_begin() {
+                        if let Err(error) = client.say(&Ask::Begin) {
+                            return Some(Err(error));
+                        }
+                        client.asked = 1;
+                    }
+                    client.begin().map(Ok)
+                };
+                let begun = client.wait(n, what, &mut port.stats.waited, begins)??;
                 client.asked = 0;
                 match begun {
                     Begin::Fill(turn) if turn.slot >= self.senders.store.depth() => {

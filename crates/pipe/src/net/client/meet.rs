@@ -96,8 +96,8 @@ impl Client {
         let terms = place.terms(trust, options.unit);
         let (unit, borne) = (options.unit, options.silence);
         let side = if is_reader { Side::Reader(0) } else { Side::Writer };
-        let (lasts, most, revives, life) = (false, options.open_timeout, false, 0);
-        let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life };
+        let (lasts, most, revives, life, pipe_id) = (false, options.open_timeout, false, 0, [0; 16]);
+        let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life, pipe: pipe_id };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
             session: Session::new(channel),
@@ -158,7 +158,10 @@ impl Client {
     pub fn ready(&mut self) -> Result<(), PipeError> {
         self.say(&Ask::Meet(ToHost::Ready))?;
         match self.meet("all other units to be ready")? {
-            Met { message: FromHost::Go, .. } => Ok(()),
+            Met { message: FromHost::Go, .. } => {
+                self.calls.revives = self.survivor.revives();
+                Ok(())
+            }
             _ => Err(self.bad("no go")),
         }
     }

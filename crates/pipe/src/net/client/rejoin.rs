@@ -13,7 +13,7 @@ use crate::wire::{FromHost, Hello, ToHost, Welcome};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_os::clock;
-use polyduct_port::{Policy, UnitName, MAX_PROGRAMS, MAX_UNITS};
+use polyduct_port::{Policy, Side, UnitName, MAX_PROGRAMS, MAX_UNITS};
 use polyduct_slots::rebuild::{Granted, Stands};
 use polyduct_slots::{Begin, Next};
 use std::collections::HashMap;
@@ -53,6 +53,11 @@ impl Survivor {
         }
     }
 
+    /// Whether it has something to say to another unit 0.
+    pub fn revives(&self) -> bool {
+        self.hello.is_some()
+    }
+
     /// The unit says something: gives it to be said now, unless nobody is there to hear it.
     pub fn says(&mut self, ask: Ask) -> Option<Ask> {
         let filled = match self.stands.granted {
@@ -85,6 +90,14 @@ impl Survivor {
         }
     }
 
+    /// Writers that were replaced by what another unit 0 says, of which the one before had no time to tell.
+    pub fn moved(&self, units: &[(UnitName, Known)]) -> Vec<(u32, SocketAddr)> {
+        let before = |unit| self.others.get(unit).map_or(0, |known| known.life);
+        let writers = units.iter().filter(|(unit, _)| unit.side == Side::Writer && *unit != HOST);
+        let moved = writers.filter(|(unit, known)| self.waits && known.life > before(unit));
+        moved.filter_map(|(unit, known)| Some((unit.unit, known.door?))).collect()
+    }
+
     /// What is known of others.
     pub fn hears(&mut self, units: Vec<(UnitName, Known)>) {
         for (unit, known) in units {
@@ -96,9 +109,10 @@ impl Survivor {
 }
 
 impl Client {
-    /// Keeps what this unit says to a unit 0 that replaces this one, of which it was told that.
+    /// Keeps what this unit says to a unit 0 that replaces this one, of which it was told that. It does so
+    /// once all have [gone](Client::ready): before, the loss of unit 0 is the end.
     pub(super) fn keeps(&mut self, hello: &Hello, welcome: &Welcome) {
-        self.calls.revives = welcome.writers_wait;
+        self.calls.pipe = welcome.id;
         let rejoins = || Hello { rejoin: Some(welcome.clone()), ..hello.clone() };
         self.survivor.hello = welcome.writers_wait.then(rejoins);
         self.survivor.slots = (welcome.policy != Policy::Block).then_some(welcome.depth as usize);

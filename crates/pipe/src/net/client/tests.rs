@@ -166,7 +166,9 @@ fn a_connection_that_is_made_again_too_late_harms_no_unit() {
     read_two(|client, place, trust| {
         let (at, start) = ([client.calls.addr], clock::now());
         let mut again = dial(place, trust, &options(0, 1), start, &at, (HOST, true), || Ok(None)).unwrap();
-        again.post(&First::Again { session: client.calls.session, heard: 0, life: 0 }).unwrap();
+        again
+            .post(&First::Again { session: client.calls.session, heard: 0, life: 0, pipe: [0; 16] })
+            .unwrap();
         assert!(again.flush().unwrap());
         let answer = loop {
             match again.hear::<Back>() {

@@ -93,8 +93,18 @@ mod tests {
             let (addr, terms) = (there.addr(), place.terms(&trust, 0));
             let (borne, session, life) = (Duration::from_secs(10), [9; 16], 3);
             let (unit, lasts, revives, most) = (0, false, false, borne);
-            let mut own =
-                OwnPlace::new(Calls { addr, unit, terms, borne, session, lasts, most, revives, life });
+            let mut own = OwnPlace::new(Calls {
+                addr,
+                unit,
+                terms,
+                borne,
+                session,
+                lasts,
+                most,
+                revives,
+                life,
+                pipe: session,
+            });
             let begins = own.deadline();
             assert!(!own.is_taken(begins - ASKS / 2));
             assert!(own.asking.is_none(), "asks too soon");

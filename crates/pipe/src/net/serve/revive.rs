@@ -149,6 +149,12 @@ impl Server {
         Ok(())
     }
 
+    /// A unit that says it comes back is not taken in.
+    pub(super) fn turn_back(&mut self, id: ConnId, why: Refusal) {
+        self.send(id, &Tell::Meet(FromHost::Refused(why), 0, None, 0));
+        self.conns.remove(&id);
+    }
+
     /// A unit comes from an earlier unit 0, and is found at `addr`.
     pub(super) fn returns(&mut self, id: ConnId, hello: ToHost, knows: Knows, addr: Option<SocketAddr>) {
         let ToHost::Hello(Hello { role, unit, rejoin: Some(welcome), .. }) = &hello else { return };
@@ -160,10 +166,7 @@ impl Server {
         let Some(me) = self.conns.get(&id).map(|conn| (conn.pid, conn.door)) else { return };
         if self.open.is_some() {
             // The pipe has gone on without it.
-            let refused = FromHost::Refused(Refusal::Over);
-            self.send(id, &Tell::Meet(refused, 0, None, 0));
-            self.conns.remove(&id);
-            return;
+            return self.turn_back(id, Refusal::Over);
         }
         let at = addr.unwrap_or(self.listener.addr());
         let actions = self.rendezvous.handle(id, me.0, hello, vec![at]);
@@ -193,7 +196,8 @@ impl Server {
         };
         let positions: Vec<Position> = revival.units.iter().map(position).collect();
         let Some((slots, published)) = Slots::rebuild(revival.sizes.clone(), &positions) else {
-            let actions = self.rendezvous.abandon(Refusal::Malformed);
+            let error = "what its units say of their steps does not agree".into();
+            let actions = self.rendezvous.abandon(Refusal::System { unit: HOST, error });
             return self.carry_out(actions);
         };
         let programs = (0..revival.sizes.programs()).map(Side::Reader);
@@ -220,7 +224,8 @@ impl Server {
             }
         }
         let life = self.known.get(&HOST).map_or(0, |host| host.life);
-        (self.own.calls.session, self.own.calls.life) = (revival.welcome.id, life);
+        let id = revival.welcome.id;
+        (self.own.calls.session, self.own.calls.pipe, self.own.calls.life) = (id, id, life);
         self.welcome = Some((revival.welcome, published));
         self.open = Some((hub, revival.senders));
         let survivors: Vec<ConnId> = revival.units.values().filter_map(|unit| unit.conn).collect();
