@@ -14,7 +14,7 @@ use polyduct_message::domain::directory::{
 use polyduct_message::domain::gather::{Action, Gathering, Join, Process};
 use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
 use polyduct_message::domain::host_map::{Hosts, Reach};
-use polyduct_message::meeting::JoinRefusal;
+use polyduct_message::meeting::{ConnId, JoinRefusal};
 use polyduct_message::HandlerId;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -70,6 +70,11 @@ fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(bytes: &[u8]) {
 const UNITS: u32 = 6;
 const NEAR: [u32; 4] = [1, 2, 3, 5];
 
+/// The number of a connection: 0 is the gathering unit's own.
+fn id(conn: u8) -> ConnId {
+    ConnId::from(conn) + 1
+}
+
 struct Host {
     gathering: Gathering,
     /// Its end has been told.
@@ -79,17 +84,17 @@ struct Host {
 impl Host {
     fn handle(&mut self, event: &Event) {
         let action = match event {
-            Event::Join { conn, pid, join } => self.gathering.handle_join((*conn).into(), *pid, join),
+            Event::Join { conn, pid, join } => self.gathering.handle_join(id(*conn), *pid, join),
             Event::Hangup { conn } => {
-                self.gathering.handle_hangup((*conn).into());
-                return assert!(self.over || !self.gathering.has_joined((*conn).into()));
+                self.gathering.handle_hangup(id(*conn));
+                return assert!(self.over || !self.gathering.has_joined(id(*conn)));
             }
             Event::Deadline => self.gathering.handle_deadline(5),
             _ => return,
         };
         match (action, event) {
             (Some(Action::Refuse(conn, why)), Event::Join { conn: asked, .. }) => {
-                assert!(conn == u64::from(*asked) && !why.to_string().is_empty());
+                assert!(conn == id(*asked) && !why.to_string().is_empty());
                 assert!(!self.over || why == JoinRefusal::Malformed);
             }
             (Some(Action::Complete(members, conns)), Event::Join { .. }) if !self.over => {
@@ -101,7 +106,7 @@ impl Host {
                 self.over = true;
             }
             (None, Event::Join { conn, join, .. }) => {
-                assert!(self.gathering.has_joined((*conn).into()) && NEAR.contains(&join.unit));
+                assert!(self.gathering.has_joined(id(*conn)) && NEAR.contains(&join.unit));
             }
             (None, Event::Deadline) => assert!(self.over),
             other => panic!("{other:?}"),

@@ -70,6 +70,12 @@ pub struct Knows {
 }
 
 impl Knows {
+    /// How many others had the place of the unit that knows this, `name`, before it.
+    pub fn life_of(&self, name: UnitName) -> u32 {
+        let own = self.others.iter().find(|(other, _)| *other == name);
+        own.map_or(0, |(_, known)| known.life)
+    }
+
     /// Whether no unit of that pipe is said to have more steps than there are slots.
     pub fn fits(&self, welcome: &Welcome) -> bool {
         let most = if welcome.policy == Policy::Block { 0 } else { welcome.depth.min(MAX_DEPTH) as usize };

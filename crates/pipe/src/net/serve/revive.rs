@@ -66,8 +66,23 @@ impl Revival {
         Revival { welcome, sizes, senders, units }
     }
 
+    /// Whether another has had the place of this unit since, by what those know who are back.
+    fn is_outlived(&self, name: UnitName, knows: &Knows) -> bool {
+        self.units.get(&name).is_some_and(|unit| knows.life_of(name) < unit.known.life)
+    }
+
+    /// The same of those who are back, by what this unit knows.
+    fn outlived(&self, knows: &Knows) -> Vec<(UnitName, ConnId)> {
+        let is_outlived = |(name, known): &(UnitName, Known)| {
+            let unit = self.units.get(name).filter(|unit| unit.known.life < known.life)?;
+            unit.conn.map(|conn| (*name, conn))
+        };
+        knows.others.iter().filter_map(is_outlived).collect()
+    }
+
     /// A unit is back.
     fn returns(&mut self, conn: ConnId, name: UnitName, knows: Knows, me: (u32, Option<SocketAddr>)) {
+        let life = knows.life_of(name);
         for (other, known) in knows.others {
             let unit = self.units.get_mut(&other).filter(|unit| {
                 // Of two that had its place the later counts; and that it has left.
@@ -81,7 +96,7 @@ impl Revival {
         }
         if let Some(unit) = self.units.get_mut(&name) {
             let (pid, door) = me;
-            unit.known = Known { pid, door, left: None, ..unit.known.clone() };
+            unit.known = Known { life, pid, door, left: None };
             (unit.stands, unit.conn, unit.missing, unit.gone) = (Some(knows.stands), Some(conn), None, None);
         }
     }
@@ -168,6 +183,17 @@ impl Server {
             // The pipe has gone on without it.
             return self.turn_back(id, Refusal::Over);
         }
+        if let Some(revival) = &self.revival {
+            if revival.is_outlived(name, &knows) {
+                return self.turn_back(id, Refusal::Replaced { unit: name });
+            }
+            for (unit, other) in revival.outlived(&knows) {
+                tracing::warn!(%unit, "another has had its place since");
+                let refused = FromHost::Refused(Refusal::Replaced { unit });
+                self.send(other, &Tell::Meet(refused, 0, None, 0));
+                self.hang_up(other, 0);
+            }
+        }
         let at = addr.unwrap_or(self.listener.addr());
         let actions = self.rendezvous.handle(id, me.0, hello, vec![at]);
         self.carry_out(actions);
@@ -235,5 +261,57 @@ impl Server {
         let absent = self.shared.absent().clone();
         absent.into_iter().for_each(|(unit, pid)| self.send_all_but(OWN, &Tell::Lost(unit, pid)));
         self.carry_out(actions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Dataset;
+    use polyduct_port::Policy;
+
+    fn writer(unit: u32) -> UnitName {
+        UnitName { side: Side::Writer, unit }
+    }
+
+    /// What a unit knows of writer unit 1.
+    fn knows(life: u32) -> Knows {
+        Knows { stands: Stands::default(), others: vec![(writer(1), Known { life, ..Known::default() })] }
+    }
+
+    #[test]
+    fn of_two_that_had_a_place_the_later_has_it_whoever_comes_first() {
+        let welcome = Welcome {
+            id: [7; 16],
+            program: 0,
+            writers: 3,
+            readers: vec![1],
+            depth: 2,
+            policy: Policy::Block,
+            dataset: Dataset { shape: vec![8], elem: "u8".into() },
+            layout: "block".into(),
+            writers_wait: true,
+            readers_wait: vec![true],
+            reader_programs: vec!["r".into()],
+            reader_layouts: vec!["block".into()],
+            converts: false,
+        };
+        let begin = || {
+            let senders = Senders::new("p", &welcome, 0).unwrap();
+            Revival::new(welcome.clone(), sizes(&welcome).unwrap(), senders)
+        };
+        // The earlier comes first: the later takes its place, and so does the word of another.
+        let mut revival = begin();
+        revival.returns(1, writer(1), knows(0), (10, None));
+        assert!(!revival.is_outlived(writer(1), &knows(0)) && revival.outlived(&knows(0)).is_empty());
+        assert_eq!(revival.outlived(&knows(1)), [(writer(1), 1)]);
+        revival.lost(1, 0);
+        revival.returns(2, writer(1), knows(1), (11, None));
+        assert!(revival.is_outlived(writer(1), &knows(0)) && !revival.is_outlived(writer(1), &knows(1)));
+        assert!(revival.outlived(&knows(1)).is_empty());
+        // It comes when another has told.
+        let mut revival = begin();
+        revival.returns(3, writer(2), knows(1), (12, None));
+        assert!(revival.is_outlived(writer(1), &knows(0)));
     }
 }
