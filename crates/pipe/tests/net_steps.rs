@@ -12,7 +12,6 @@ use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::Middle;
 use proptest::prelude::*;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn check(shape: &[u64], src: &str, writers: u32, dst: &str, readers: u32, steps: u64, trusted: bool) {
@@ -267,7 +266,7 @@ const FAR_STEPS: u64 = 64;
 /// unit 0.
 fn far_steps(depth: u32) -> Duration {
     let (at, trust) = (&place(), &trust(true));
-    let middle = Middle::looking(address_of(at), Arc::new(|_, _| std::thread::sleep(WAY)));
+    let middle = Middle::far(address_of(at), WAY);
     let far = &Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
     let write = |unit: u32, at: &Place| {
         let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());

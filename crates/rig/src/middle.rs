@@ -4,8 +4,11 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{mpsc, Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Pieces of bytes under way at once, at most.
+const UNDER_WAY: usize = 256;
 
 /// What is done with bytes on their way: said for each piece of them, before it goes on, with whether it goes
 /// to who listens.
@@ -27,6 +30,15 @@ impl Middle {
 
     /// The same where each piece of bytes is looked at before it goes on.
     pub fn looking(behind: SocketAddr, look: Look) -> Middle {
+        Middle::between(behind, look, Duration::ZERO)
+    }
+
+    /// The same where all bytes come so much later, each way.
+    pub fn far(behind: SocketAddr, way: Duration) -> Middle {
+        Middle::between(behind, Arc::new(|_, _| {}), way)
+    }
+
+    fn between(behind: SocketAddr, look: Look, way: Duration) -> Middle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let (pairs, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -45,7 +57,7 @@ impl Middle {
                         let _ = from.set_nodelay(true);
                         let look = look.clone();
                         let onwards = from.peer_addr().is_ok_and(|peer| peer != behind);
-                        std::thread::spawn(move || carry(from, to, &look, onwards));
+                        std::thread::spawn(move || carry(from, to, (&look, onwards), way));
                     }
                     pairs.lock().unwrap().push(pair);
                 }
@@ -79,13 +91,27 @@ impl Drop for Middle {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, look: &Look, onwards: bool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, (look, onwards): (&Look, bool), way: Duration) {
+    // What comes is read while other pieces are under way: it is the way that takes time, not each piece. A way
+    // that takes none holds none.
+    let most = if way.is_zero() { 0 } else { UNDER_WAY };
+    let (send, pieces) = mpsc::sync_channel::<(Instant, Vec<u8>)>(most);
+    let writer = std::thread::spawn(move || {
+        for (due, piece) in pieces {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
     let mut bytes = vec![0; 32 << 10];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
         look(&bytes[..n], onwards);
-        if to.write_all(&bytes[..n]).is_err() {
+        if send.send((Instant::now() + way, bytes[..n].to_vec())).is_err() {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Write);
+    drop(send);
+    let _ = writer.join();
 }

@@ -6,7 +6,7 @@
 mod meet;
 mod rejoin;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::dial::{is_refused, link};
 use super::mend::{is_of_the_way, Calls, Mended, Mending};

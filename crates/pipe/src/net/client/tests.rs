@@ -15,7 +15,7 @@ fn reader_role() -> Role {
     Role::Reader { shape: None, elem: None, convert: false }
 }
 
-fn welcome() -> Welcome {
+pub fn welcome() -> Welcome {
     Welcome {
         id: [1; 16],
         program: 0,

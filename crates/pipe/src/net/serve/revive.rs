@@ -267,8 +267,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Dataset;
-    use polyduct_port::Policy;
+    use crate::net::client::tests::welcome;
 
     fn writer(unit: u32) -> UnitName {
         UnitName { side: Side::Writer, unit }
@@ -281,21 +280,7 @@ mod tests {
 
     #[test]
     fn of_two_that_had_a_place_the_later_has_it_whoever_comes_first() {
-        let welcome = Welcome {
-            id: [7; 16],
-            program: 0,
-            writers: 3,
-            readers: vec![1],
-            depth: 2,
-            policy: Policy::Block,
-            dataset: Dataset { shape: vec![8], elem: "u8".into() },
-            layout: "block".into(),
-            writers_wait: true,
-            readers_wait: vec![true],
-            reader_programs: vec!["r".into()],
-            reader_layouts: vec!["block".into()],
-            converts: false,
-        };
+        let welcome = Welcome { writers: 3, writers_wait: true, ..welcome() };
         let begin = || {
             let senders = Senders::new("p", &welcome, 0).unwrap();
             Revival::new(welcome.clone(), sizes(&welcome).unwrap(), senders)
