@@ -13,7 +13,6 @@ use super::ask::Watch;
 use super::board::Board;
 use super::gather::{Join, Members};
 use super::host_map::Processes;
-use crate::handshake::Bad;
 use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit};
 use crate::types::Address;
 use crate::MessageError;
@@ -229,15 +228,6 @@ fn refusal(unit: Address) -> impl Fn(&OsError) -> Answer {
     move |error| Answer::Refused(JoinRefusal::System { unit: Unit(unit), error: error.to_string() })
 }
 
-fn bad(bad: Bad) -> JoinRefusal {
-    match bad {
-        Bad::Malformed | Bad::NoDescriptor => JoinRefusal::Malformed,
-        Bad::Version(found) => {
-            JoinRefusal::Version { expected: PROTOCOL.version.into(), found: found.into() }
-        }
-    }
-}
-
 struct Server<E> {
     connections: Connections,
     me: Address,
@@ -305,7 +295,7 @@ impl<E: Events> Server<E> {
             },
             Heard::Nothing => return,
             Heard::Gone => return self.connections.drop(id),
-            Heard::Bad(b) => (Answer::Refused(bad(b)), Vec::new()),
+            Heard::Bad(bad) => (Answer::Refused(JoinRefusal::unreadable(bad, Unit(self.me))), Vec::new()),
         };
         self.connections.send(id, &answer, fds);
         self.connections.finish(id);

@@ -4,18 +4,19 @@
 //! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no
 //! further part: partners connect when they first need to.
 
-use super::host_map::{beside, HostId, Hosts, FNV};
+use super::host_map::{beside, HostId, Hosts};
 use super::net::early_events;
 use super::options::Options;
 use super::room::Buffer;
 use super::system;
 use crate::engine::{Message, Send};
 use crate::handshake::unpack;
+use crate::hash::fnv1a;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::net::LinkFault;
-use crate::meeting::{JoinRefusal, Member, Roll, Unit, OWN};
+use crate::meeting::{JoinRefusal, Member, Roll, Unit, GRACE, OWN, SLICE};
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
@@ -27,10 +28,6 @@ use std::time::Duration;
 
 /// The version of what is said here, in the first word of each message.
 const VERSION: u32 = 4;
-/// How often a wait looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(50);
-/// How much longer than unit 0 the others wait for its word on who is missing.
-const GRACE: Duration = Duration::from_millis(500);
 /// How long who has lost unit 0 looks for more of that before it comes to the next.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long unit 0 may say that another process is this unit: it may see a moment later that that has left.
@@ -77,7 +74,7 @@ impl Network {
             (_, None) => SocketAddr::new(self.way_to_root()?, 0),
         };
         // Its units tell different domains of one job apart by their name.
-        let domain = domain_number(&options.name);
+        let domain = fnv1a(options.name.bytes());
         let key = self.key.clone();
         let mut config = NetConfig::new(options.unit, options.units, domain, key, listen, self.transport);
         (config.trusted, config.waker) = (self.trusted, Some(waker));
@@ -116,11 +113,6 @@ impl Network {
             })
         })
     }
-}
-
-/// FNV-1a, 64 bits: spreads names of domains over numbers.
-fn domain_number(name: &str) -> u64 {
-    name.bytes().fold(FNV.0, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV.1))
 }
 
 /// What a unit says to unit 0 first.
@@ -276,9 +268,7 @@ impl Meeting<'_> {
                     self.endpoint.forget(0);
                     // The loss may be known at once, and again and again, until its event was polled.
                     drop(self.endpoint.next_event(Some(AGAIN))?);
-                    if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                        return Err(MessageError::Interrupted);
-                    }
+                    self.check_interrupt()?;
                     if self.left(Duration::ZERO).is_zero() {
                         return Err(self.over("all other units"));
                     }
@@ -327,9 +317,7 @@ impl Meeting<'_> {
     /// The next event within the open timeout and `grace`; `None` when that is over.
     fn next(&self, grace: Duration) -> Result<Option<NetEvent<Buffer>>, MessageError> {
         loop {
-            if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
-            }
+            self.check_interrupt()?;
             let left = self.left(grace);
             if let Some(event) = self.endpoint.next_event(Some(left.min(SLICE)))? {
                 return Ok(Some(event));
@@ -337,6 +325,14 @@ impl Meeting<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
+        }
+    }
+
+    fn check_interrupt(&self) -> Result<(), MessageError> {
+        if self.options.is_interrupted() {
+            Err(MessageError::Interrupted)
+        } else {
+            Ok(())
         }
     }
 
@@ -356,9 +352,7 @@ impl Meeting<'_> {
                 Err(MessageError::Full { .. }) => {}
                 Err(e) => return Err(e),
             }
-            if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
-            }
+            self.check_interrupt()?;
             if self.left(Duration::ZERO).is_zero() {
                 return Err(self.nobody(to));
             }

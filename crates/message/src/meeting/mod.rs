@@ -11,8 +11,8 @@ mod connection;
 mod connections;
 mod roll;
 
-pub use connection::{pause, Connection, Failure, Patience, GRACE, RETRY, SLICE};
-pub use connections::{ConnId, Connections, Heard, Ready, Shared};
+pub use connection::{later, pause, Connection, Failure, Patience, GRACE, RETRY, SLICE};
+pub use connections::{ConnId, Connections, Heard, Ready, Shared, STRANGERS};
 pub use roll::{Member, Roll, OWN};
 
 pub use crate::error::{JoinRefusal, NoTerms, Refusal, Unit};

@@ -14,9 +14,6 @@ use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::{clock, Errno, OsError};
 use std::time::Duration;
 
-/// A process that exits closes its connections a little before it counts as gone.
-const EXIT_LAG: Duration = Duration::from_millis(20);
-
 /// Units that come a little later than the one that disagreed are still told why there will be no file.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -222,10 +219,10 @@ impl Coordinator {
                     return self.meet(id, (unit, program, spec, scattered));
                 }
                 Heard::Nothing => {}
-                Heard::Message(..) => {
-                    self.turn_away(id, FileFault::BadPeer { unit: 0, what: "no hello".into() });
+                Heard::Message(..) => self.turn_away(id, FileFault::Refused(Refusal::Malformed)),
+                Heard::Bad(bad) => {
+                    self.turn_away(id, FileFault::Refused(Refusal::unreadable(bad, Unit(0))));
                 }
-                Heard::Bad(bad) => self.turn_away(id, FileFault::BadPeer { unit: 0, what: unreadable(&bad) }),
                 Heard::Gone => self.connections.drop(id),
             }
             return Ok(());
@@ -239,20 +236,8 @@ impl Coordinator {
             Heard::Message(ToHost::Abort { reason }, _) => Err(FileFault::Aborted { unit, reason }),
             Heard::Message(..) => Err(FileFault::BadPeer { unit, what: "a message out of turn".into() }),
             Heard::Bad(bad) => Err(FileFault::BadPeer { unit, what: unreadable(&bad) }),
-            Heard::Gone => Err(self.gone(unit, id)),
+            Heard::Gone => Err(FileFault::gone(unit, self.connections.pid(id), self.connections.process(id))),
             Heard::Nothing => Ok(()),
-        }
-    }
-
-    /// Why a unit's connection is closed.
-    fn gone(&self, unit: u32, id: ConnId) -> FileFault {
-        let process = self.connections.process(id);
-        match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
-            true => {
-                let (unit, pid) = (Unit(unit), self.connections.pid(id));
-                FileFault::Refused(Refusal::Lost { unit, pid, silent_s: None })
-            }
-            false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
         }
     }
 

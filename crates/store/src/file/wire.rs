@@ -7,12 +7,16 @@ use crate::FileError;
 use polyduct_message::handshake::Bad;
 use polyduct_message::meeting::JoinRefusal as Refusal;
 use polyduct_message::meeting::Unit;
-use polyduct_os::{Errno, OsError};
+use polyduct_os::{process::PidFd, Errno, OsError};
 use polyduct_port::{PortError, PortName, Reached};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What the messages begin with.
 pub use polyduct_message::handshake::FILE as PROTOCOL;
+
+/// A process that exits closes its connections a little before it counts as gone.
+const EXIT_LAG: Duration = Duration::from_millis(20);
 
 /// What must be the same in all units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +139,14 @@ impl FileFault {
         }
     }
 
+    /// Why the connection to a unit is closed, which was at the other end as this process.
+    pub fn gone(unit: u32, pid: u32, process: Option<&PidFd>) -> FileFault {
+        match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
+            true => FileFault::Refused(Refusal::Lost { unit: Unit(unit), pid, silent_s: None }),
+            false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
+        }
+    }
+
     /// What goes to the other units of a failure of unit 0's.
     pub fn of(error: &FileError) -> FileFault {
         match error {
@@ -180,11 +192,6 @@ pub fn unreadable(bad: &Bad) -> String {
         Bad::NoDescriptor => "a message whose descriptor found no room".into(),
         Bad::Malformed => "an unreadable message".into(),
     }
-}
-
-/// FNV-1a: the same in every build.
-pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Cuts text that goes into a message.

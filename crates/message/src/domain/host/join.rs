@@ -1,11 +1,11 @@
 //! The units of a host meet: the lowest gathers the others, who ask it to join.
 
-use super::{bad, refusal, Answer, Ask, Who};
-use crate::domain::ask::{ask, out_of_turn, Patience, Watch};
+use super::{refusal, Answer, Ask, Who};
+use crate::domain::ask::{ask, out_of_turn, Asking, Patience, Watch};
 use crate::domain::board::Board;
 use crate::domain::gather::{Action, Gathering, Join, Members, Process};
 use crate::domain::host_map::Processes;
-use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit, GRACE, RETRY};
+use crate::meeting::{pause, ConnId, Connections, Heard, JoinRefusal, Shared, Unit, GRACE, RETRY};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::clock;
@@ -110,7 +110,7 @@ fn gather_all(
                     connections.drop(id);
                     None
                 }
-                Heard::Bad(b) => Some(Action::Refuse(id, bad(b))),
+                Heard::Bad(bad) => Some(Action::Refuse(id, JoinRefusal::unreadable(bad, Unit(who.unit)))),
             };
             if matches!(action, Some(Action::Refuse(..))) {
                 gathering.handle_hangup(id);
@@ -199,19 +199,14 @@ pub(super) fn ask_to_join(
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its
     // word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
-    let mut pause = RETRY.0;
+    let mut rest = RETRY.0;
     let told = loop {
         match ask(&patience, first, &question, &[own.as_fd()]) {
             // It may have closed an earlier domain of this name, which this unit has left already: asked
             // again, it listens, or its process has ended.
             Err(MessageError::PeerLost { .. }) if watch.is_none() && !patience.is_gone() => {
-                if patience.slice()?.is_none() {
-                    return Err(
-                        patience.over(&format!("unit {first} to close its earlier domain of this name"))
-                    );
-                }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(RETRY.1);
+                let asking = Asking { patience: &patience, to: first };
+                pause(&asking, &mut rest, &format!("unit {first} to close its earlier domain of this name"))?;
             }
             told => break told,
         }
