@@ -11,8 +11,8 @@ use join::{ask_to_join, gather};
 
 use super::ask::Watch;
 use super::board::Board;
-use super::gather::{Join, Members};
 use super::host_map::Processes;
+use super::process::{Members, Process};
 use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit};
 use crate::types::Address;
 use crate::MessageError;
@@ -30,6 +30,17 @@ use std::time::Duration;
 
 /// What the messages begin with.
 pub use crate::handshake::DOMAIN as PROTOCOL;
+
+/// What a unit says first to the lowest of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Its address.
+    pub unit: Address,
+    /// Units of the domain, as it knows them.
+    pub units: u32,
+    /// Its process.
+    pub process: Process,
+}
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! then on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the
 //! near rendezvous ([`host`](super::host)), which asks the system for its user and its process.
 
-use super::gather::{Members, Process};
+use super::process::{Members, Process};
 use crate::hash::fnv1a;
 use crate::types::Address;
 use polyduct_os::process::{number_space, user_id, PidFd, ProcessId};

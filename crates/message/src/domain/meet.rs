@@ -16,7 +16,7 @@ use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::net::LinkFault;
-use crate::meeting::{JoinRefusal, Member, Roll, Unit, GRACE, OWN, SLICE};
+use crate::meeting::{Gathering, JoinRefusal, Member, GRACE, OWN, SLICE};
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
@@ -204,16 +204,14 @@ impl Meeting<'_> {
     /// Unit 0 waits for the others.
     fn gather(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         let units = self.options.units;
-        let own = (self.endpoint.local_addr(), host);
-        let mut roll = Roll::default();
-        roll.enter(Unit(0), Member { conn: OWN, pid: 0, terms: own });
-        while roll.len() < units as usize {
-            let Some(event) = self.next(Duration::ZERO)? else {
-                let missing = roll.absent((0..units).map(Unit));
-                let waited_ms = (clock::now() - self.start).as_millis() as u64;
-                self.last.take().iter().for_each(|why| roll.turned_away(why));
-                let why: JoinRefusal = roll.missing(missing, waited_ms, "");
-                for (Unit(unit), _) in roll.iter().skip(1) {
+        let own = Member { conn: OWN, pid: 0, terms: (self.endpoint.local_addr(), host) };
+        let mut gathering = Gathering::new(units, 0..units, own);
+        while !gathering.is_complete() {
+            let event = self.next(Duration::ZERO)?;
+            self.last.take().iter().for_each(|why| gathering.turned_away(why));
+            let Some(event) = event else {
+                let why = gathering.handle_deadline((clock::now() - self.start).as_millis() as u64);
+                for (unit, _) in gathering.terms().skip(1) {
                     // Who cannot be told waits a moment longer.
                     let _ = self.say(unit, &Answer::Refused(why.clone()));
                 }
@@ -221,24 +219,22 @@ impl Meeting<'_> {
             };
             match event {
                 NetEvent::Message { from, message } if message.head.handler == system::MEET => {
-                    match introduced(from, units, &message) {
-                        Ok(Introduction { listens_at, host, .. }) => {
-                            // Its number is that of its link, which has proved the key.
-                            let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
-                            roll.enter(Unit(from), member);
-                        }
-                        Err(why) => {
-                            self.last = Some(why.to_string());
-                            self.say(from, &Answer::Refused(why))?;
-                        }
+                    let joined = introduced(&message).and_then(|Introduction { units, listens_at, host }| {
+                        // Its number is that of its link, which has proved the key.
+                        let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
+                        gathering.handle_join((from, units), member, || Ok(()))
+                    });
+                    if let Err(why) = joined {
+                        self.last = Some(why.to_string());
+                        self.say(from, &Answer::Refused(why))?;
                     }
                 }
-                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(roll.leave(unit.into())),
+                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => gathering.handle_hangup(unit.into()),
                 NetEvent::TurnedAway { from, fault } => self.last = Some(format!("{from}: {fault}")),
                 other => self.keep(other)?,
             }
         }
-        let (listens_at, hosts): (Vec<_>, Vec<_>) = roll.drain().map(|(_, member)| member.terms).unzip();
+        let (listens_at, hosts): (Vec<_>, Vec<_>) = gathering.terms().map(|(_, terms)| *terms).unzip();
         let mut place = [0; 8];
         key::random(&mut place)?;
         let book = Book { listens_at, beside: beside(&hosts), place: u64::from_le_bytes(place) };
@@ -434,15 +430,11 @@ impl Meeting<'_> {
     }
 }
 
-/// What a unit says of itself, where unit 0 of so many units can agree to it.
-fn introduced(from: Address, units: u32, message: &Message<Buffer>) -> Result<Introduction, JoinRefusal> {
-    if let Some(found) = other_version(&message.head) {
-        return Err(JoinRefusal::Version { expected: VERSION, found });
-    }
-    match read::<Introduction>(&message.payload) {
-        Some(met) if met.units == units => Ok(met),
-        Some(met) => Err(JoinRefusal::disagree(Unit(from), "units", met.units, Unit(0), units)),
-        None => Err(JoinRefusal::Malformed),
+/// What a unit says of itself.
+fn introduced(message: &Message<Buffer>) -> Result<Introduction, JoinRefusal> {
+    match other_version(&message.head) {
+        Some(found) => Err(JoinRefusal::Version { expected: VERSION, found }),
+        None => read(&message.payload).ok_or(JoinRefusal::Malformed),
     }
 }
 

@@ -18,10 +18,9 @@ pub use polyduct_message::handshake::FILE as PROTOCOL;
 /// A process that exits closes its connections a little before it counts as gone.
 const EXIT_LAG: Duration = Duration::from_millis(20);
 
-/// What must be the same in all units.
+/// What must be the same in all units, beside their number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    pub units: u32,
     /// `npy`, `raw`, `safetensors`, `safetensors#NAME` or `zarr`.
     pub format: String,
     pub shape: Vec<u64>,
@@ -37,7 +36,6 @@ impl Spec {
     pub fn difference(&self, other: &Spec) -> Option<(&'static str, String, String)> {
         let shape = |s: &Spec| format!("{:?}", s.shape);
         let all = [
-            ("units", self.units.to_string(), other.units.to_string()),
             ("format", self.format.clone(), other.format.clone()),
             ("shape", shape(self), shape(other)),
             ("dtype", self.elem.clone(), other.elem.clone()),
@@ -55,7 +53,7 @@ impl Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost {
     /// I want to join. `scattered`: my part lies in very short pieces in the file.
-    Hello { unit: u32, program: String, spec: Spec, scattered: bool },
+    Hello { unit: u32, units: u32, program: String, spec: Spec, scattered: bool },
     /// All my bytes of so many steps are in the file.
     Closed { steps: u64 },
     /// I give up.
@@ -208,7 +206,6 @@ mod tests {
 
     fn spec() -> Spec {
         Spec {
-            units: 4,
             format: "npy".into(),
             shape: vec![12, 8],
             elem: "f32".into(),
@@ -230,8 +227,9 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = |m: &ToHost| postcard::to_allocvec(m).unwrap();
-        let hello = ToHost::Hello { unit: 300, program: "p".into(), spec: spec(), scattered: true };
-        let expected = b"\x00\xac\x02\x01p\x04\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
+        let hello =
+            ToHost::Hello { unit: 300, units: 301, program: "p".into(), spec: spec(), scattered: true };
+        let expected = b"\x00\xac\x02\xad\x02\x01p\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
         assert_eq!(bytes(&hello), expected);
         assert_eq!(bytes(&ToHost::Closed { steps: 5 }), [1, 5]);
         assert_eq!(bytes(&ToHost::Abort { reason: String::new() }), [2, 0]);

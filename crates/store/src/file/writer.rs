@@ -115,7 +115,6 @@ impl FileWriter {
             _ => {
                 let text = layout.to_string();
                 let spec = Spec {
-                    units: options.port.units,
                     format: options.format_text(format)
                         + &form.kept.as_ref().map_or(String::new(), Kept::text),
                     shape: dataset.shape().to_vec(),
