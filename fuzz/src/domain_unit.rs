@@ -8,8 +8,8 @@ mod acts;
 mod driver;
 
 use polyduct_message::config::Config;
-use polyduct_message::domain::gather::{Join, Process};
-use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
+use polyduct_message::domain::host::{socket_name, Answer, Ask, Join, PROTOCOL};
+use polyduct_message::domain::process::Process;
 use polyduct_message::domain::{Channel, Domain, Network, OnLoss, Options};
 use polyduct_message::handshake::Incoming;
 use polyduct_message::link::key::JobKey;

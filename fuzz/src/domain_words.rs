@@ -11,10 +11,10 @@ use polyduct_message::domain::barrier::Barrier;
 use polyduct_message::domain::directory::{
     Directory, HandlerError, Installed, Kind, Offered, MAX_HANDLERS, MAX_NAME,
 };
-use polyduct_message::domain::gather::{Action, Gathering, Join, Process};
-use polyduct_message::domain::host::{Answer, Ask, PROTOCOL};
+use polyduct_message::domain::host::{Answer, Ask, Join, PROTOCOL};
 use polyduct_message::domain::host_map::{Hosts, Reach};
-use polyduct_message::meeting::{ConnId, JoinRefusal};
+use polyduct_message::domain::process::Process;
+use polyduct_message::meeting::{ConnId, Gathering, JoinRefusal, Member, OWN};
 use polyduct_message::HandlerId;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -76,40 +76,37 @@ fn id(conn: u8) -> ConnId {
 }
 
 struct Host {
-    gathering: Gathering,
+    gathering: Gathering<Process>,
     /// Its end has been told.
     over: bool,
 }
 
 impl Host {
+    fn join(&mut self, conn: ConnId, pid: u32, join: &Join) -> Result<(), JoinRefusal> {
+        let member = Member { conn, pid, terms: join.process };
+        self.gathering.handle_join((join.unit, join.units), member, || Ok(()))
+    }
+
     fn handle(&mut self, event: &Event) {
-        let action = match event {
-            Event::Join { conn, pid, join } => self.gathering.handle_join(id(*conn), *pid, join),
+        match event {
+            Event::Join { conn, pid, join } => match self.join(id(*conn), *pid, join) {
+                Ok(()) => {
+                    assert!(!self.over && self.gathering.has_joined(id(*conn)) && NEAR.contains(&join.unit));
+                    self.over = self.gathering.is_complete();
+                }
+                Err(why) => assert!(!why.to_string().is_empty()),
+            },
             Event::Hangup { conn } => {
                 self.gathering.handle_hangup(id(*conn));
-                return assert!(self.over || !self.gathering.has_joined(id(*conn)));
+                assert!(self.over || !self.gathering.has_joined(id(*conn)));
             }
-            Event::Deadline => self.gathering.handle_deadline(5),
-            _ => return,
-        };
-        match (action, event) {
-            (Some(Action::Refuse(conn, why)), Event::Join { conn: asked, .. }) => {
-                assert!(conn == id(*asked) && !why.to_string().is_empty());
-                assert!(!self.over || why == JoinRefusal::Malformed);
-            }
-            (Some(Action::Complete(members, conns)), Event::Join { .. }) if !self.over => {
-                assert_eq!((members.len(), conns.len()), (NEAR.len(), NEAR.len() - 1));
+            Event::Deadline if !self.over => {
+                let why = self.gathering.handle_deadline(5);
+                assert!(why.to_string().contains("did not come"));
+                assert!(self.gathering.conns().len() < NEAR.len() - 1);
                 self.over = true;
             }
-            (Some(Action::Fail(why, conns)), Event::Deadline) if !self.over => {
-                assert!(conns.len() < NEAR.len() - 1 && why.to_string().contains("did not come"));
-                self.over = true;
-            }
-            (None, Event::Join { conn, join, .. }) => {
-                assert!(self.gathering.has_joined(id(*conn)) && NEAR.contains(&join.unit));
-            }
-            (None, Event::Deadline) => assert!(self.over),
-            other => panic!("{other:?}"),
+            _ => {}
         }
     }
 
@@ -119,15 +116,16 @@ impl Host {
         if self.over {
             return;
         }
-        let mut last = None;
         for unit in [5, 2, 3] {
-            assert_eq!(last, None);
-            let join =
-                Join { unit, units: UNITS, process: Process { pid: 0, space: 1, start_time: unit.into() } };
-            last = self.gathering.handle_join(1000 + u64::from(unit), unit, &join);
+            assert!(!self.gathering.is_complete());
+            let process = Process { pid: unit, space: 1, start_time: unit.into() };
+            let came = self.join(1000 + u64::from(unit), unit, &Join { unit, units: UNITS, process });
+            assert_eq!(came, Ok(()));
         }
-        let members = [1, 2, 3, 5].map(|n| Process { pid: n, space: 1, start_time: n.into() }).to_vec();
-        assert_eq!(last, Some(Action::Complete(members, vec![1002, 1003, 1005])));
+        let members = [1, 2, 3, 5].map(|n| (n, Process { pid: n, space: 1, start_time: n.into() }));
+        assert!(self.gathering.is_complete());
+        assert!(self.gathering.terms().map(|(unit, process)| (unit, *process)).eq(members));
+        assert_eq!(self.gathering.conns(), [1002, 1003, 1005]);
     }
 }
 
@@ -222,9 +220,8 @@ fn check_agreed(directory: &Directory) {
 fn target(input: &[u8]) {
     read::<Ask>(input);
     read::<Answer>(input);
-    let me = (77, 1);
-    let (gathering, first) = Gathering::new(UNITS, &NEAR, Process { pid: 1, space: 1, start_time: me.1 });
-    assert_eq!(first, None);
+    let terms = Process { pid: 1, space: 1, start_time: 1 };
+    let gathering = Gathering::new(UNITS, NEAR, Member { conn: OWN, pid: 77, terms });
     let mut host = Host { gathering, over: false };
     let mut barrier = Watched { barrier: Barrier::new(2, 5), begun: 0, under_way: false, heard: [0; 3] };
     let mut directory = Directory::default();

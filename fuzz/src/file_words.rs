@@ -24,14 +24,7 @@ fn read<T: DeserializeOwned + Serialize + PartialEq + Debug>(input: &[u8]) -> Op
 }
 
 fn spec() -> Spec {
-    Spec {
-        units: 2,
-        format: "npy".into(),
-        shape: vec![8],
-        elem: "u8".into(),
-        layout: "block".into(),
-        layout_hash: 7,
-    }
+    Spec { format: "npy".into(), shape: vec![8], elem: "u8".into(), layout: "block".into(), layout_hash: 7 }
 }
 
 fn target(input: &[u8]) {
@@ -50,7 +43,8 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let hello = |spec| print(&ToHost::Hello { unit: 1, program: "p".into(), spec, scattered: true });
+    let hello =
+        |spec| print(&ToHost::Hello { unit: 1, units: 2, program: "p".into(), spec, scattered: true });
     let failed = |fault| print(&FromHost::Failed(fault));
     let text = || "text".to_owned();
     let refused = |why| failed(FileFault::Refused(why));

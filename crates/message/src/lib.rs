@@ -19,6 +19,7 @@ pub mod domain;
 pub mod engine;
 mod error;
 pub mod handshake;
+pub mod hash;
 pub mod link;
 pub mod meeting;
 pub mod types;

@@ -1,7 +1,7 @@
 //! What strangers and faulty members say to a unit of a domain: each gets its refusal, and the others go on.
 
-use polyduct_message::domain::gather::{Join, Process};
-use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
+use polyduct_message::domain::host::{socket_name, Answer, Ask, Join, PROTOCOL};
+use polyduct_message::domain::process::Process;
 use polyduct_message::domain::{Domain, OnLoss, Options};
 use polyduct_message::handshake::{Incoming, Protocol};
 use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};

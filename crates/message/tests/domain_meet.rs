@@ -8,6 +8,7 @@ use polyduct_message::config::Config;
 use polyduct_message::domain::host_map::HostId;
 use polyduct_message::domain::{system, Domain, Network, Options};
 use polyduct_message::engine::Send;
+use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
 use polyduct_message::link::net::endpoint::NetEndpoint;
@@ -61,9 +62,7 @@ fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
 /// The same; says that it listens somewhere else than it does.
 fn meet_at(meeting: &Meeting, unit: u32, elsewhere: Option<SocketAddr>, then: impl FnOnce()) {
     let Meeting { name, key, root, hosts } = meeting;
-    let number = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let number = fnv1a(name.bytes());
     let anywhere = "127.0.0.1:0".parse().unwrap();
     let mut config = NetConfig::new(unit, meeting.units(), number, key.clone(), anywhere, Transport::Tcp);
     config.session.channels = 4096;

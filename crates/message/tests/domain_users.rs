@@ -3,8 +3,8 @@
 //! way, is waited for.
 
 use polyduct_message::config::Config;
-use polyduct_message::domain::gather::{Join, Process};
-use polyduct_message::domain::host::{socket_name, Answer, Ask, PROTOCOL};
+use polyduct_message::domain::host::{socket_name, Answer, Ask, Join, PROTOCOL};
+use polyduct_message::domain::process::Process;
 use polyduct_message::domain::{Domain, Options};
 use polyduct_message::handshake::Incoming;
 use polyduct_message::MessageError;

@@ -12,7 +12,7 @@ use polyduct_message::config::Config;
 use polyduct_message::domain::{self, Domain, Network, OnLoss};
 use polyduct_message::types::Address;
 use polyduct_message::MessageError;
-use polyduct_port::{Interrupt, Options, PortError, PortName, Side, UnitName};
+use polyduct_port::{Interrupt, Options, PortError, Side, UnitName};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -193,9 +193,7 @@ impl PortDomain {
     fn error(&self, source: MessageError) -> PipeError {
         let (pipe, addresses) = (self.pipe.clone(), self.addresses.clone());
         match source {
-            MessageError::Interrupted => {
-                PipeError::Port(PortError::Interrupted { port: PortName::Pipe(pipe), unit: None })
-            }
+            MessageError::Interrupted => PipeError::interrupted(&pipe, None),
             source => PipeError::Domain { pipe, addresses, source: Box::new(source) },
         }
     }

@@ -106,6 +106,11 @@ impl PipeError {
         PipeError::Port(PortError::BadPeer { port, peer: None, what: what.into() })
     }
 
+    /// The caller wants a wait to stop.
+    pub(crate) fn interrupted(pipe: &str, unit: Option<UnitName>) -> PipeError {
+        PipeError::Port(PortError::Interrupted { port: named(pipe), unit })
+    }
+
     /// What a unit is told that may not join, or not any more: a death is the same error as at any other
     /// moment.
     pub(crate) fn refused(pipe: &str, reason: Refusal) -> PipeError {

@@ -3,6 +3,7 @@
 use crate::error::{PipeError, Refusal};
 use crate::serve::HOST;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
+use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::random;
 use polyduct_message::meeting::{pause, Connection, Failure, Patience, GRACE, RETRY};
 use polyduct_os::{
@@ -75,12 +76,9 @@ pub fn socket_name(uid: u32, job: &str, pipe: &str) -> Vec<u8> {
     if job.is_empty() {
         return format!("polyduct/{uid}/{pipe}").into_bytes();
     }
-    // FNV-1a of both: jobs may be called anything. As much of the name as has room follows, for people who
+    // A hash of both: jobs may be called anything. As much of the name as has room follows, for people who
     // look.
-    let bytes = job.bytes().chain([0]).chain(pipe.bytes());
-    let both = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let both = fnv1a(job.bytes().chain([0]).chain(pipe.bytes()));
     let shown = &pipe[..pipe.len().min(SHOWN)];
     format!("polyduct/{uid}/@{both:016x}/{shown}").into_bytes()
 }
@@ -280,10 +278,7 @@ pub(crate) fn check_patience(
     what: &str,
 ) -> Result<Duration, PipeError> {
     if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-        return Err(PipeError::Port(PortError::Interrupted {
-            port: PortName::Pipe(pipe.to_owned()),
-            unit: None,
-        }));
+        return Err(PipeError::interrupted(pipe, None));
     }
     let waited = clock::now() - start;
     let patience = options.open_timeout.saturating_add(grace);

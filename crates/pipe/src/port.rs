@@ -205,7 +205,7 @@ impl Port {
         match met {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(stop)) => Err(stop_error(&self.pipe, stop, step)),
-            Err(Unmet::Interrupted) => Err(PipeError::Port(PortError::Interrupted { port: port(), unit })),
+            Err(Unmet::Interrupted) => Err(PipeError::interrupted(&self.pipe, unit)),
             Err(Unmet::Timeout) => {
                 let what = format!("{what} {step}{}", not_replaced(missing(), self.domain.programs()));
                 Err(PipeError::Port(PortError::Timeout { port: port(), unit, what: what.into(), waited }))

@@ -4,9 +4,7 @@
 use crate::error::{Mismatch, PipeError, Refusal};
 use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
 use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
-use polyduct_message::handshake::{no_descriptor, Bad};
-use polyduct_message::meeting::SLICE;
-use polyduct_message::meeting::{Connections, Heard, Shared};
+use polyduct_message::meeting::{Connections, Heard, Shared, SLICE};
 use polyduct_os::{
     clock,
     poll::{EventFd, PollItem},
@@ -15,7 +13,7 @@ use polyduct_os::{
     socket::Listener,
     OsError,
 };
-use polyduct_port::{Options, PortError, PortName, Side, UnitName};
+use polyduct_port::{Options, Side, UnitName};
 use polyduct_slots::{fault::Fault, geometry::Sizes, Lines, Slots};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,10 +50,7 @@ pub fn opening<T>(
             Ok(ended) => return ended.map_err(|reason| PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                    return Err(PipeError::Port(PortError::Interrupted {
-                        port: PortName::Pipe(pipe.to_owned()),
-                        unit: None,
-                    }));
+                    return Err(PipeError::interrupted(pipe, None));
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -163,16 +158,8 @@ impl Server {
                 Heard::Nothing => return,
                 Heard::Gone => return self.hang_up(id),
                 Heard::Bad(bad) => {
-                    let why = match bad {
-                        Bad::Malformed => Refusal::Malformed,
-                        Bad::NoDescriptor => {
-                            Refusal::System { unit: HOST, error: no_descriptor().to_string() }
-                        }
-                        Bad::Version(v) => {
-                            Refusal::Version { expected: PROTOCOL.version.into(), found: v.into() }
-                        }
-                    };
                     self.rendezvous.leave(id);
+                    let why = Refusal::unreadable(bad, HOST);
                     self.connections.send(id, &FromHost::Refused(why), Vec::new());
                     return self.hang_up(id);
                 }

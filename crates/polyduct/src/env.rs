@@ -1,6 +1,7 @@
 //! Finds the number of this unit in the environment of whatever started it.
 
 use crate::Error;
+use polyduct_message::hash::fnv1a;
 use polyduct_port::PortError;
 
 /// This process's place in its program.
@@ -133,9 +134,8 @@ fn tidy(told: &str) -> String {
     if told.len() <= 64 && told.chars().all(good) {
         return told.to_owned();
     }
-    // FNV-1a: all units, whatever their version, must come to the same.
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = told.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    // All units, whatever their version, must come to the same.
+    let hash = fnv1a(told.bytes());
     let start: String = told.chars().map(|c| if good(c) { c } else { '_' }).take(47).collect();
     format!("{start}-{hash:016x}")
 }

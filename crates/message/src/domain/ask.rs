@@ -1,7 +1,6 @@
 //! Asks other units of this host, and waits for their answers with a limit.
 
 use super::board::Board;
-
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
 use crate::meeting::{self, Connection, Failure, JoinRefusal, SLICE};
 use crate::types::Address;
@@ -72,9 +71,9 @@ impl<'a> Patience<'a> {
 }
 
 /// A question to a unit, for as long as there is patience.
-struct Asking<'a> {
-    patience: &'a Patience<'a>,
-    to: Address,
+pub(super) struct Asking<'a> {
+    pub(super) patience: &'a Patience<'a>,
+    pub(super) to: Address,
 }
 
 impl meeting::Patience for Asking<'_> {

@@ -6,10 +6,9 @@
 //! end sooner for what another has received.
 
 use super::collective::{Collective, CollectiveCount};
-use super::gather::MAX_UNITS;
 use super::host_map::Hosts;
 use super::peer::Gone;
-use crate::types::Address;
+use crate::types::{Address, MAX_UNITS};
 use polyduct_os::{
     segment::{Access, Segment},
     sync::{Line, Ordering},

@@ -11,9 +11,8 @@ use join::{ask_to_join, gather};
 
 use super::ask::Watch;
 use super::board::Board;
-use super::gather::{Join, Members};
 use super::host_map::Processes;
-use crate::handshake::Bad;
+use super::process::{Members, Process};
 use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit};
 use crate::types::Address;
 use crate::MessageError;
@@ -31,6 +30,17 @@ use std::time::Duration;
 
 /// What the messages begin with.
 pub use crate::handshake::DOMAIN as PROTOCOL;
+
+/// What a unit says first to the lowest of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Its address.
+    pub unit: Address,
+    /// Units of the domain, as it knows them.
+    pub units: u32,
+    /// Its process.
+    pub process: Process,
+}
 
 /// What a unit asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,15 +239,6 @@ fn refusal(unit: Address) -> impl Fn(&OsError) -> Answer {
     move |error| Answer::Refused(JoinRefusal::System { unit: Unit(unit), error: error.to_string() })
 }
 
-fn bad(bad: Bad) -> JoinRefusal {
-    match bad {
-        Bad::Malformed | Bad::NoDescriptor => JoinRefusal::Malformed,
-        Bad::Version(found) => {
-            JoinRefusal::Version { expected: PROTOCOL.version.into(), found: found.into() }
-        }
-    }
-}
-
 struct Server<E> {
     connections: Connections,
     me: Address,
@@ -305,7 +306,7 @@ impl<E: Events> Server<E> {
             },
             Heard::Nothing => return,
             Heard::Gone => return self.connections.drop(id),
-            Heard::Bad(b) => (Answer::Refused(bad(b)), Vec::new()),
+            Heard::Bad(bad) => (Answer::Refused(JoinRefusal::unreadable(bad, Unit(self.me))), Vec::new()),
         };
         self.connections.send(id, &answer, fds);
         self.connections.finish(id);

@@ -4,7 +4,8 @@
 //! then on each unit is near or far for good. It is a hint: who is said to be near has yet to come to the
 //! near rendezvous ([`host`](super::host)), which asks the system for its user and its process.
 
-use super::gather::{Members, Process};
+use super::process::{Members, Process};
+use crate::hash::fnv1a;
 use crate::types::Address;
 use polyduct_os::process::{number_space, user_id, PidFd, ProcessId};
 use polyduct_os::OsError;
@@ -53,14 +54,9 @@ impl HostId {
         // times count in that of clocks, which old kernels do not have.
         let spaces = [place("net")?, place("pid")?, place("user")?, place("time").unwrap_or_default()];
         let words = spaces.into_iter().flatten().chain([user_id().into(), apart]);
-        let within =
-            words.flat_map(u64::to_le_bytes).fold(FNV.0, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV.1));
-        Some(HostId { boot, within })
+        Some(HostId { boot, within: fnv1a(words.flat_map(u64::to_le_bytes)) })
     }
 }
-
-/// FNV-1a, 64 bits.
-pub(super) const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x100_0000_01b3);
 
 /// For each unit the lowest that shares its host: what unit 0 tells all of where they run. Who does not know
 /// its host is alone.

@@ -4,18 +4,19 @@
 //! key. When all have, unit 0 tells everybody where everybody listens and who shares a host, and has no
 //! further part: partners connect when they first need to.
 
-use super::host_map::{beside, HostId, Hosts, FNV};
+use super::host_map::{beside, HostId, Hosts};
 use super::net::early_events;
 use super::options::Options;
 use super::room::Buffer;
 use super::system;
 use crate::engine::{Message, Send};
 use crate::handshake::unpack;
+use crate::hash::fnv1a;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::net::LinkFault;
-use crate::meeting::{JoinRefusal, Member, Roll, Unit, OWN};
+use crate::meeting::{Gathering, JoinRefusal, Member, GRACE, OWN, SLICE};
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
 use crate::{LinkError, MessageError};
 use bytes::Bytes;
@@ -27,10 +28,6 @@ use std::time::Duration;
 
 /// The version of what is said here, in the first word of each message.
 const VERSION: u32 = 4;
-/// How often a wait looks for an interrupt.
-const SLICE: Duration = Duration::from_millis(50);
-/// How much longer than unit 0 the others wait for its word on who is missing.
-const GRACE: Duration = Duration::from_millis(500);
 /// How long who has lost unit 0 looks for more of that before it comes to the next.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long unit 0 may say that another process is this unit: it may see a moment later that that has left.
@@ -77,7 +74,7 @@ impl Network {
             (_, None) => SocketAddr::new(self.way_to_root()?, 0),
         };
         // Its units tell different domains of one job apart by their name.
-        let domain = domain_number(&options.name);
+        let domain = fnv1a(options.name.bytes());
         let key = self.key.clone();
         let mut config = NetConfig::new(options.unit, options.units, domain, key, listen, self.transport);
         (config.trusted, config.waker) = (self.trusted, Some(waker));
@@ -116,11 +113,6 @@ impl Network {
             })
         })
     }
-}
-
-/// FNV-1a, 64 bits: spreads names of domains over numbers.
-fn domain_number(name: &str) -> u64 {
-    name.bytes().fold(FNV.0, |h, b| (h ^ u64::from(b)).wrapping_mul(FNV.1))
 }
 
 /// What a unit says to unit 0 first.
@@ -212,16 +204,14 @@ impl Meeting<'_> {
     /// Unit 0 waits for the others.
     fn gather(&mut self, host: Option<HostId>) -> Result<Book, MessageError> {
         let units = self.options.units;
-        let own = (self.endpoint.local_addr(), host);
-        let mut roll = Roll::default();
-        roll.enter(Unit(0), Member { conn: OWN, pid: 0, terms: own });
-        while roll.len() < units as usize {
-            let Some(event) = self.next(Duration::ZERO)? else {
-                let missing = roll.absent((0..units).map(Unit));
-                let waited_ms = (clock::now() - self.start).as_millis() as u64;
-                self.last.take().iter().for_each(|why| roll.turned_away(why));
-                let why: JoinRefusal = roll.missing(missing, waited_ms, "");
-                for (Unit(unit), _) in roll.iter().skip(1) {
+        let own = Member { conn: OWN, pid: 0, terms: (self.endpoint.local_addr(), host) };
+        let mut gathering = Gathering::new(units, 0..units, own);
+        while !gathering.is_complete() {
+            let event = self.next(Duration::ZERO)?;
+            self.last.take().iter().for_each(|why| gathering.turned_away(why));
+            let Some(event) = event else {
+                let why = gathering.handle_deadline((clock::now() - self.start).as_millis() as u64);
+                for (unit, _) in gathering.terms().skip(1) {
                     // Who cannot be told waits a moment longer.
                     let _ = self.say(unit, &Answer::Refused(why.clone()));
                 }
@@ -229,24 +219,22 @@ impl Meeting<'_> {
             };
             match event {
                 NetEvent::Message { from, message } if message.head.handler == system::MEET => {
-                    match introduced(from, units, &message) {
-                        Ok(Introduction { listens_at, host, .. }) => {
-                            // Its number is that of its link, which has proved the key.
-                            let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
-                            roll.enter(Unit(from), member);
-                        }
-                        Err(why) => {
-                            self.last = Some(why.to_string());
-                            self.say(from, &Answer::Refused(why))?;
-                        }
+                    let joined = introduced(&message).and_then(|Introduction { units, listens_at, host }| {
+                        // Its number is that of its link, which has proved the key.
+                        let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
+                        gathering.handle_join((from, units), member, || Ok(()))
+                    });
+                    if let Err(why) = joined {
+                        self.last = Some(why.to_string());
+                        self.say(from, &Answer::Refused(why))?;
                     }
                 }
-                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => drop(roll.leave(unit.into())),
+                NetEvent::Lost { unit, .. } | NetEvent::Left { unit } => gathering.handle_hangup(unit.into()),
                 NetEvent::TurnedAway { from, fault } => self.last = Some(format!("{from}: {fault}")),
                 other => self.keep(other)?,
             }
         }
-        let (listens_at, hosts): (Vec<_>, Vec<_>) = roll.drain().map(|(_, member)| member.terms).unzip();
+        let (listens_at, hosts): (Vec<_>, Vec<_>) = gathering.terms().map(|(_, terms)| *terms).unzip();
         let mut place = [0; 8];
         key::random(&mut place)?;
         let book = Book { listens_at, beside: beside(&hosts), place: u64::from_le_bytes(place) };
@@ -276,9 +264,7 @@ impl Meeting<'_> {
                     self.endpoint.forget(0);
                     // The loss may be known at once, and again and again, until its event was polled.
                     drop(self.endpoint.next_event(Some(AGAIN))?);
-                    if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                        return Err(MessageError::Interrupted);
-                    }
+                    self.check_interrupt()?;
                     if self.left(Duration::ZERO).is_zero() {
                         return Err(self.over("all other units"));
                     }
@@ -327,9 +313,7 @@ impl Meeting<'_> {
     /// The next event within the open timeout and `grace`; `None` when that is over.
     fn next(&self, grace: Duration) -> Result<Option<NetEvent<Buffer>>, MessageError> {
         loop {
-            if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
-            }
+            self.check_interrupt()?;
             let left = self.left(grace);
             if let Some(event) = self.endpoint.next_event(Some(left.min(SLICE)))? {
                 return Ok(Some(event));
@@ -337,6 +321,14 @@ impl Meeting<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
+        }
+    }
+
+    fn check_interrupt(&self) -> Result<(), MessageError> {
+        if self.options.is_interrupted() {
+            Err(MessageError::Interrupted)
+        } else {
+            Ok(())
         }
     }
 
@@ -356,9 +348,7 @@ impl Meeting<'_> {
                 Err(MessageError::Full { .. }) => {}
                 Err(e) => return Err(e),
             }
-            if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(MessageError::Interrupted);
-            }
+            self.check_interrupt()?;
             if self.left(Duration::ZERO).is_zero() {
                 return Err(self.nobody(to));
             }
@@ -440,15 +430,11 @@ impl Meeting<'_> {
     }
 }
 
-/// What a unit says of itself, where unit 0 of so many units can agree to it.
-fn introduced(from: Address, units: u32, message: &Message<Buffer>) -> Result<Introduction, JoinRefusal> {
-    if let Some(found) = other_version(&message.head) {
-        return Err(JoinRefusal::Version { expected: VERSION, found });
-    }
-    match read::<Introduction>(&message.payload) {
-        Some(met) if met.units == units => Ok(met),
-        Some(met) => Err(JoinRefusal::disagree(Unit(from), "units", met.units, Unit(0), units)),
-        None => Err(JoinRefusal::Malformed),
+/// What a unit says of itself.
+fn introduced(message: &Message<Buffer>) -> Result<Introduction, JoinRefusal> {
+    match other_version(&message.head) {
+        Some(found) => Err(JoinRefusal::Version { expected: VERSION, found }),
+        None => read(&message.payload).ok_or(JoinRefusal::Malformed),
     }
 }
 

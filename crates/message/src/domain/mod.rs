@@ -22,7 +22,6 @@ mod connect;
 pub mod directory;
 mod dispatch;
 mod far;
-pub mod gather;
 mod handlers;
 pub mod host;
 pub mod host_map;
@@ -39,6 +38,7 @@ mod options;
 mod peer;
 pub mod pending;
 mod pool;
+pub mod process;
 mod progress;
 mod region;
 #[doc(hidden)]

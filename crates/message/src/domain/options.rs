@@ -1,12 +1,11 @@
 //! Options of a unit that joins a domain.
 
-use super::gather;
 use super::host::Who;
 use super::host_map::Hosts;
 use super::meet::Network;
 use crate::config::Config;
 use crate::link::shm::Sizes;
-use crate::types::Address;
+use crate::types::{Address, MAX_UNITS};
 use crate::MessageError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +71,8 @@ impl Options {
             let found = self.name.chars().take(80).collect();
             return Err(MessageError::BadName { found });
         }
-        if self.units == 0 || self.units > gather::MAX_UNITS {
-            let (limit, found) = (gather::MAX_UNITS.into(), self.units.into());
+        if self.units == 0 || self.units > MAX_UNITS {
+            let (limit, found) = (MAX_UNITS.into(), self.units.into());
             let what = if found == 0 { "units of a domain, at least 1" } else { "units of a domain" };
             return Err(MessageError::Limit { what, limit, found });
         }

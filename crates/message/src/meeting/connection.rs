@@ -54,17 +54,22 @@ pub trait Patience {
     fn failed(&self, why: Failure) -> Self::Error;
 }
 
-/// Rests until the next attempt, which the one after that follows later.
+/// The pause until the next attempt, which the one after that follows later.
+pub fn later(pause: &mut Duration) -> Duration {
+    let later = (*pause * 2).min(RETRY.1);
+    std::mem::replace(pause, later)
+}
+
+/// Rests until the next attempt, which the one after that follows [`later`].
 ///
 /// # Errors
 /// As [`Patience::left`].
 pub fn pause<P: Patience>(patience: &P, pause: &mut Duration, what: &str) -> Result<(), P::Error> {
-    let rest = (*pause).min(patience.left(what)?);
+    let rest = patience.left(what)?.min(later(pause));
     match patience.stop() {
         None => std::thread::sleep(rest),
         Some(stop) => drop(poll(&mut [PollItem::readable(stop)], Some(rest))),
     }
-    *pause = (*pause * 2).min(RETRY.1);
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub type ConnId = u64;
 pub type Shared = Arc<OwnedFd>;
 
 /// Connections whose process has not been admitted; for one more, the one that came first is dropped.
-const STRANGERS: usize = 256;
+pub const STRANGERS: usize = 256;
 
 struct Peer {
     conn: Conn,

@@ -275,10 +275,7 @@ impl Client {
             return Err(self.lost(fault.clone(), step));
         }
         if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(PipeError::Port(PortError::Interrupted {
-                port: PortName::Pipe(self.pipe.clone()),
-                unit: None,
-            }));
+            return Err(PipeError::interrupted(&self.pipe, None));
         }
         let waited = clock::now() - start;
         let left = clock::left(start, self.options.timeout);

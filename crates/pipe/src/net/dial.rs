@@ -6,11 +6,11 @@ use super::Trust;
 use crate::error::PipeError;
 use crate::join::{check_patience, ORDER};
 use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
-use polyduct_message::meeting::{RETRY, SLICE};
+use polyduct_message::meeting::{later, RETRY, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{
     clock,
-    poll::{poll, EventFd, PollItem},
+    poll::{poll, PollItem},
     Errno, OsError,
 };
 use polyduct_port::{Options, PortError, PortName, UnitName};
@@ -37,7 +37,6 @@ pub fn dial(
     let terms = place.terms(trust, options.unit);
     let patience = Patience { dead_after: options.silence };
     let (mut pause, mut before) = (RETRY.0, String::new());
-    let never = EventFd::new().map_err(crate::join::system(&pipe))?;
     for addr in addrs.iter().cycle() {
         let what = format!("{unit} to open the pipe{before}{ORDER}");
         let left = check_patience(&pipe, options, start, Duration::ZERO, &what)?;
@@ -55,8 +54,7 @@ pub fn dial(
             Err(fault) => return Err(link(&pipe, unit)(fault)),
         }
         // Nobody is told when a port opens somewhere else: it is tried again after a while.
-        let _ = poll(&mut [PollItem::readable(&never)], Some(pause));
-        pause = (pause * 2).min(RETRY.1);
+        std::thread::sleep(later(&mut pause));
     }
     Err(PipeError::Port(PortError::Timeout {
         port: PortName::Pipe(pipe),

@@ -17,7 +17,7 @@ use super::Trust;
 use crate::error::PipeError;
 use crate::ready::Wait;
 use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
-use polyduct_message::meeting::RETRY;
+use polyduct_message::meeting::{later, RETRY};
 use polyduct_os::{clock, poll::PollItem, Errno, OsError};
 use polyduct_port::{Options, PortError, PortName, Side, UnitName};
 use std::net::SocketAddr;
@@ -223,8 +223,7 @@ impl Caller {
         match failed {
             None => {}
             Some(fault) if is_passing(&fault) && (self.replaced || !is_refused(&fault)) => {
-                redial.stage = Stage::Rests(now + redial.pause);
-                redial.pause = (redial.pause * 2).min(RETRY.1);
+                redial.stage = Stage::Rests(now + later(&mut redial.pause));
             }
             Some(fault) if self.replaced => return Err(link(&pipe, name)(fault)),
             // It is gone, with what it had.

@@ -19,6 +19,7 @@ use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, ToHost, Welcome};
 use away::{Replaced, Way};
 use own::OwnPlace;
+use polyduct_message::meeting::STRANGERS;
 use polyduct_os::{
     clock,
     poll::{poll, EventFd, PollItem},
@@ -32,8 +33,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Connections that have not joined, at most.
-const STRANGERS: usize = 256;
 /// Connections that wait for the place of a unit whose connection broke, at most.
 const EARLY: usize = 64;
 /// How long the last words to the others may take.

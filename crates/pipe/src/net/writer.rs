@@ -17,6 +17,7 @@ use crate::ready::{Wait, Watch};
 use crate::writer::{Opening, WriterEnd};
 use polyduct_layout::Mapping;
 use polyduct_message::domain::Domain;
+use polyduct_message::meeting::SLICE;
 use polyduct_os::{clock, segment::Segment};
 use polyduct_port::{PortError, PortName, Scope, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
@@ -25,8 +26,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a wait for a slot looks whether the pipe has failed.
-const SLICE: Duration = Duration::from_millis(50);
 /// How long a wait at a bell of this process spins.
 const SPIN: Duration = Duration::from_micros(5);
 /// How soon a slot is looked at again that is free, but from which a thread is sending its last bytes.
@@ -226,14 +225,14 @@ impl Sending {
             if let Some(memory) = self.senders.store.take(slot, left.map_or(SLICE, |left| left.min(SLICE))) {
                 return Ok(memory);
             }
-            let waited = clock::now() - start;
-            let (port_name, unit) = (PortName::Pipe(port.pipe.clone()), Some(port.me));
+            let (waited, unit) = (clock::now() - start, Some(port.me));
             if port.patience.interrupt.as_ref().is_some_and(|ask| ask()) {
-                return Err(PipeError::Port(PortError::Interrupted { port: port_name, unit }));
+                return Err(PipeError::interrupted(&port.pipe, unit));
             }
             if clock::left(start, port.patience.timeout).is_some_and(|left| left.is_zero()) {
                 let what = format!("a slot to be sent for step {n}").into();
-                return Err(PipeError::Port(PortError::Timeout { port: port_name, unit, what, waited }));
+                let port = PortName::Pipe(port.pipe.clone());
+                return Err(PipeError::Port(PortError::Timeout { port, unit, what, waited }));
             }
             if let Control::Guest(client) = &mut self.control {
                 client.take(n)?;

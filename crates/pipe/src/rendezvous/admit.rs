@@ -4,7 +4,7 @@ use super::{Ending, Phase, Rendezvous, FIRST};
 use crate::error::{name_them, Mismatch, Refusal};
 use crate::wire::{Dataset, Hello, Role, Welcome};
 use polyduct_copy::Conversion;
-use polyduct_port::{Side, UnitName, MAX_UNITS, PROGRAM_BYTES};
+use polyduct_port::{Side, UnitName, PROGRAM_BYTES};
 use std::fmt::Debug;
 
 impl<F> Rendezvous<F> {
@@ -96,9 +96,7 @@ impl<F> Rendezvous<F> {
 
 /// Whether what a unit says of itself is within the limits.
 pub(super) fn check_hello(hello: &Hello) -> Result<(), Refusal> {
-    if hello.units == 0 || hello.units > MAX_UNITS || hello.unit >= hello.units {
-        return Err(Refusal::UnitRange { unit: hello.unit, units: hello.units });
-    }
+    Refusal::check_range(hello.unit, hello.units)?;
     if hello.program.len() > PROGRAM_BYTES {
         return Err(Refusal::Malformed);
     }

@@ -6,11 +6,11 @@
 
 use super::io::Io;
 use super::target::Target;
-use super::wire;
 use super::Options;
 use crate::safetensors::{Beside, Tensor};
 use crate::FileError;
 use polyduct_layout::ElemType;
+use polyduct_message::hash::fnv1a;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Kept {
             };
         };
         let header = header?;
-        let hash = wire::hash(format!("{header:?}").as_bytes());
+        let hash = fnv1a(format!("{header:?}").bytes());
         Ok(Some(Kept { file: file.map(Arc::new), beside: Beside::new(header, name, elem), hash }))
     }
 

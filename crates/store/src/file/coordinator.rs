@@ -8,14 +8,13 @@
 use super::form::Form;
 use super::target::Draft;
 use super::wire::{unreadable, FileFault, FromHost, Spec, ToHost, PROTOCOL};
-use polyduct_message::meeting::JoinRefusal as Refusal;
-use polyduct_message::meeting::{ConnId, Connections, Heard, Member, Roll, Shared, Unit};
+use super::Options;
+use polyduct_message::meeting::{
+    ConnId, Connections, Gathering, Heard, JoinRefusal as Refusal, Member, Shared, Unit,
+};
 use polyduct_os::socket::{Conn, Listener};
 use polyduct_os::{clock, Errno, OsError};
 use std::time::Duration;
-
-/// A process that exits closes its connections a little before it counts as gone.
-const EXIT_LAG: Duration = Duration::from_millis(20);
 
 /// Units that come a little later than the one that disagreed are still told why there will be no file.
 const LINGER: Duration = Duration::from_millis(500);
@@ -34,40 +33,38 @@ pub struct Coordinator {
     form: Form,
     spec: Spec,
     program: String,
-    roll: Roll<Unit, Part>,
+    gathering: Gathering<Part>,
     welcomed: bool,
     start: Duration,
     open_timeout: Duration,
 }
 
 impl Coordinator {
-    /// A host for `spec.units` units, the first of which is at the other end of `own`.
+    /// A host for the units of a program, the first of which is at the other end of `own`.
     pub fn new(
         listener: Listener,
         draft: Draft,
         form: Form,
         spec: Spec,
-        program: &str,
         own: (Conn, bool),
-        open_timeout: Duration,
+        options: &Options,
     ) -> Coordinator {
         let mut connections = Connections::new(listener, PROTOCOL);
         let (conn, scattered) = own;
         let id = connections.adopt(conn);
         connections.admit(id);
-        let mut roll = Roll::default();
-        let member = Member { conn: id, pid: connections.pid(id), terms: Part { scattered, closed: None } };
-        roll.enter(Unit(0), member);
+        let own = Member { conn: id, pid: connections.pid(id), terms: Part { scattered, closed: None } };
+        let gathering = Gathering::new(options.port.units, 0..options.port.units, own);
         Coordinator {
             connections,
             draft,
             form,
             spec,
-            program: program.to_owned(),
-            roll,
+            program: options.port.program.clone(),
+            gathering,
             welcomed: false,
             start: clock::now(),
-            open_timeout,
+            open_timeout: options.port.open_timeout,
         }
     }
 
@@ -78,7 +75,7 @@ impl Coordinator {
             self.linger(fault);
         }
         while self.accept().is_some() {}
-        let Coordinator { mut connections, draft, form, roll, .. } = self;
+        let Coordinator { mut connections, draft, form, gathering, .. } = self;
         let message = match end {
             Ok(steps) => match draft.commit(&form, steps) {
                 Ok(()) => FromHost::Committed,
@@ -91,7 +88,7 @@ impl Coordinator {
         };
         // The name is free before anybody hears that this file is over, for those who write it again at once.
         connections.stop_listening();
-        for id in roll.conns() {
+        for id in gathering.conns() {
             connections.send(id, &message, Vec::new());
             connections.drop(id);
         }
@@ -106,7 +103,7 @@ impl Coordinator {
     /// Until all units have closed; returns after how many steps.
     fn serve(&mut self) -> Result<u64, FileFault> {
         loop {
-            if !self.welcomed && self.all_have_come() {
+            if !self.welcomed && self.gathering.is_complete() {
                 self.welcome()?;
             }
             let closed = self.all_closed()?;
@@ -132,7 +129,7 @@ impl Coordinator {
     /// Tells the rest of the units about a disagreement as they come.
     fn linger(&mut self, fault: &FileFault) {
         let start = clock::now();
-        let mut to_come = (self.spec.units as usize).saturating_sub(self.roll.len() + 1);
+        let mut to_come = self.gathering.lacks().saturating_sub(1);
         while to_come > 0 {
             let Some(left) = LINGER.checked_sub(clock::now().saturating_sub(start)) else { return };
             let Ok(ready) = self.connections.wait(Vec::new(), Some(left)) else { return };
@@ -140,7 +137,7 @@ impl Coordinator {
             ids.extend(std::iter::from_fn(|| self.accept()));
             for id in ids {
                 // Whatever becomes of those who have joined, they are told in the end.
-                if self.roll.place(id).is_some() {
+                if self.gathering.has_joined(id) {
                     return;
                 }
                 match self.connections.hear::<ToHost>(id) {
@@ -159,15 +156,8 @@ impl Coordinator {
         let waited = clock::now().saturating_sub(self.start);
         match self.open_timeout.checked_sub(waited).filter(|left| !left.is_zero()) {
             Some(left) => Ok(left),
-            None => {
-                let missing = self.roll.absent((0..self.spec.units).map(Unit));
-                Err(FileFault::Refused(self.roll.missing(missing, waited.as_millis() as u64, "")))
-            }
+            None => Err(FileFault::Refused(self.gathering.handle_deadline(waited.as_millis() as u64))),
         }
-    }
-
-    fn all_have_come(&self) -> bool {
-        self.roll.len() == self.spec.units as usize
     }
 
     /// Gives all units the file.
@@ -176,11 +166,11 @@ impl Coordinator {
         let temporary = self.draft.temporary().map(str::to_owned);
         // A temporary name is held by the lock that turns would need; a directory has a file for them.
         let lockable = temporary.is_none() || self.form.slabs.is_some();
-        let shared = lockable && self.roll.iter().any(|(_, member)| member.terms.scattered);
+        let shared = lockable && self.gathering.terms().any(|(_, part)| part.scattered);
         let message = FromHost::Welcome { shared, temporary };
         let file = self.draft.file.try_clone().map_err(|e| host_failed(no_descriptor(&e)))?;
         let file = Shared::new(file.into());
-        for id in self.roll.conns() {
+        for id in self.gathering.conns() {
             self.connections.send(id, &message, vec![file.clone()]);
         }
         Ok(())
@@ -188,9 +178,9 @@ impl Coordinator {
 
     fn all_closed(&self) -> Result<Option<u64>, FileFault> {
         let mut first: Option<(u32, u64)> = None;
-        let mut all = self.all_have_come();
-        for (Unit(unit), member) in self.roll.iter() {
-            match (member.terms.closed, first) {
+        let mut all = self.gathering.is_complete();
+        for (unit, part) in self.gathering.terms() {
+            match (part.closed, first) {
                 (None, _) => all = false,
                 (Some(steps), None) => first = Some((unit, steps)),
                 (Some(steps), Some((other, other_steps))) if steps != other_steps => {
@@ -216,21 +206,20 @@ impl Coordinator {
     /// Somebody has said something, or is gone.
     fn hear(&mut self, id: ConnId) -> Result<(), FileFault> {
         let heard = self.connections.hear::<ToHost>(id);
-        let Some(Unit(unit)) = self.roll.place(id) else {
+        let Some((unit, part)) = self.gathering.by_conn(id) else {
             match heard {
-                Heard::Message(ToHost::Hello { unit, program, spec, scattered }, _) => {
-                    return self.meet(id, (unit, program, spec, scattered));
+                Heard::Message(ToHost::Hello { unit, units, program, spec, scattered }, _) => {
+                    return self.meet(id, (unit, units), program, (spec, scattered));
                 }
                 Heard::Nothing => {}
-                Heard::Message(..) => {
-                    self.turn_away(id, FileFault::BadPeer { unit: 0, what: "no hello".into() });
+                Heard::Message(..) => self.turn_away(id, FileFault::Refused(Refusal::Malformed)),
+                Heard::Bad(bad) => {
+                    self.turn_away(id, FileFault::Refused(Refusal::unreadable(bad, Unit(0))));
                 }
-                Heard::Bad(bad) => self.turn_away(id, FileFault::BadPeer { unit: 0, what: unreadable(&bad) }),
                 Heard::Gone => self.connections.drop(id),
             }
             return Ok(());
         };
-        let Some(Member { terms: part, .. }) = self.roll.by_conn_mut(id) else { return Ok(()) };
         match heard {
             Heard::Message(ToHost::Closed { steps }, _) if part.closed.is_none() && self.welcomed => {
                 part.closed = Some(steps);
@@ -239,20 +228,8 @@ impl Coordinator {
             Heard::Message(ToHost::Abort { reason }, _) => Err(FileFault::Aborted { unit, reason }),
             Heard::Message(..) => Err(FileFault::BadPeer { unit, what: "a message out of turn".into() }),
             Heard::Bad(bad) => Err(FileFault::BadPeer { unit, what: unreadable(&bad) }),
-            Heard::Gone => Err(self.gone(unit, id)),
+            Heard::Gone => Err(FileFault::gone(unit, self.connections.pid(id), self.connections.process(id))),
             Heard::Nothing => Ok(()),
-        }
-    }
-
-    /// Why a unit's connection is closed.
-    fn gone(&self, unit: u32, id: ConnId) -> FileFault {
-        let process = self.connections.process(id);
-        match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
-            true => {
-                let (unit, pid) = (Unit(unit), self.connections.pid(id));
-                FileFault::Refused(Refusal::Lost { unit, pid, silent_s: None })
-            }
-            false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
         }
     }
 
@@ -260,30 +237,31 @@ impl Coordinator {
     fn meet(
         &mut self,
         id: ConnId,
-        (unit, program, spec, scattered): (u32, String, Spec, bool),
+        (unit, units): (u32, u32),
+        program: String,
+        (spec, scattered): (Spec, bool),
     ) -> Result<(), FileFault> {
         if program != self.program {
             self.turn_away(id, FileFault::Busy);
             return Ok(());
         }
-        if let Some((what, expected, found)) = self.spec.difference(&spec) {
-            let why = Refusal::disagree(Unit(unit), what, found, Unit(0), expected);
-            self.roll.turned_away(&why);
-            let fault = FileFault::Refused(why);
-            self.turn_away(id, fault.clone());
-            return Err(fault);
-        }
-        if unit >= self.spec.units {
-            let why = Refusal::UnitRange { unit, units: self.spec.units };
-            self.turn_away(id, FileFault::Refused(why));
-        } else if let Err(why) = self.roll.check_free(Unit(unit)) {
-            self.turn_away(id, FileFault::Refused(why));
-        } else {
-            let (pid, terms) = (self.connections.pid(id), Part { scattered, closed: None });
-            self.roll.enter(Unit(unit), Member { conn: id, pid, terms });
+        let terms = Part { scattered, closed: None };
+        let member = Member { conn: id, pid: self.connections.pid(id), terms };
+        let agree = || match self.spec.difference(&spec) {
+            Some((what, ours, found)) => Err(Refusal::disagree(Unit(unit), what, found, Unit(0), ours)),
+            None => Ok(()),
+        };
+        let Err(why) = self.gathering.handle_join((unit, units), member, agree) else {
             self.connections.admit(id);
+            return Ok(());
+        };
+        let disagree = matches!(why, Refusal::Disagree { .. });
+        let fault = FileFault::Refused(why);
+        self.turn_away(id, fault.clone());
+        match disagree {
+            true => Err(fault),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -78,22 +78,15 @@ pub fn meet(
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
             let draft = Draft::new(target)?;
             let own = (theirs, scattered);
-            let host = Coordinator::new(
-                listener,
-                draft,
-                form.clone(),
-                spec,
-                &options.port.program,
-                own,
-                options.port.open_timeout,
-            );
+            let host = Coordinator::new(listener, draft, form.clone(), spec, own, options);
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
             (Member::own(ours, &path, options)?, None, Some(thread))
         }
         unit => {
-            let hello = ToHost::Hello { unit, program: options.port.program.clone(), spec, scattered };
+            let (units, program) = (options.port.units, options.port.program.clone());
+            let hello = ToHost::Hello { unit, units, program, spec, scattered };
             (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
         }
     };

@@ -4,16 +4,12 @@ use super::wire::{unreadable, FileFault, FromHost, ToHost, PROTOCOL};
 use super::{wire, Options};
 use crate::FileError;
 use polyduct_message::handshake::Bad;
-use polyduct_message::meeting::JoinRefusal as Refusal;
-use polyduct_message::meeting::{Connection, Failure, Patience, Unit, GRACE};
+use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
 use polyduct_os::socket::Conn;
 use polyduct_os::{clock, process};
 use polyduct_port::{PortError, PortName};
 use std::fs::File;
 use std::time::Duration;
-
-/// A process that exits closes its connections a little before it counts as gone.
-const EXIT_LAG: Duration = Duration::from_millis(20);
 
 /// A place among the units that write a file.
 pub struct Member {
@@ -206,12 +202,7 @@ impl Member {
     }
 
     fn lost(&self) -> FileError {
-        let process = self.conn.process();
-        let exited = process.is_some_and(|p| p.exited_within(EXIT_LAG).unwrap_or(true));
-        let fault = match exited {
-            true => FileFault::Refused(Refusal::Lost { unit: Unit(0), pid: self.host_pid(), silent_s: None }),
-            false => FileFault::Aborted { unit: 0, reason: "it closed its connection".into() },
-        };
+        let fault = FileFault::gone(0, self.host_pid(), self.conn.process());
         fault.error(&self.path, &self.program)
     }
 

@@ -43,6 +43,7 @@ mod writer;
 use crate::npy::Descr;
 use crate::zarr::{About, Compression, Dims};
 use crate::FileError;
+use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
 use polyduct_port::{OnLoss, PortError, PortName, INTERRUPT_SLICE};
 use std::fmt;
@@ -196,7 +197,7 @@ impl Options {
             // The header may be longer for it: then the data begin elsewhere.
             (Format::Npy, _) => self.descr.as_ref().map_or("npy".into(), |descr| {
                 let text = descr.as_str();
-                format!("npy of {} ({:x})", wire::cut(text, 80), wire::hash(text.as_bytes()))
+                format!("npy of {} ({:x})", wire::cut(text, 80), fnv1a(text.bytes()))
             }),
             (Format::Raw, _) => "raw".into(),
             (Format::Safetensors, None) => "safetensors".into(),

@@ -5,11 +5,11 @@ use super::group::{self, Group};
 use super::io::Io;
 use super::name::Name;
 use super::slabs::Slabs;
-use super::Options;
-use super::{wire, Format};
+use super::{Format, Options};
 use crate::volume::planted::{self, Bug};
 use crate::zarr::Version;
 use crate::FileError;
+use polyduct_message::hash::fnv1a;
 use polyduct_os::{dir, Errno, OsError};
 use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::fs::File;
@@ -92,7 +92,7 @@ impl Target {
     pub fn socket_name(&self) -> Result<Vec<u8>, FileError> {
         let s =
             rustix::fs::fstat(&self.dir).map_err(|e| FileError::sys(&self.path, "stat its directory", e))?;
-        let (uid, hash) = (polyduct_os::process::user_id(), wire::hash(self.name.as_bytes()));
+        let (uid, hash) = (polyduct_os::process::user_id(), fnv1a(self.name.bytes()));
         Ok(format!("polyduct/{uid}/file/{:x}-{:x}/{hash:016x}", s.st_dev, s.st_ino).into_bytes())
     }
 
@@ -150,7 +150,7 @@ impl Target {
 
     /// Temporary names of this target begin so.
     fn temporary_prefix(&self) -> String {
-        format!(".polyduct-{:016x}-", wire::hash(self.name.as_bytes()))
+        format!(".polyduct-{:016x}-", fnv1a(self.name.bytes()))
     }
 
     /// What the array that is replaced is called for a moment, where two names cannot change places.

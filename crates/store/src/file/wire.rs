@@ -7,17 +7,20 @@ use crate::FileError;
 use polyduct_message::handshake::Bad;
 use polyduct_message::meeting::JoinRefusal as Refusal;
 use polyduct_message::meeting::Unit;
-use polyduct_os::{Errno, OsError};
+use polyduct_os::{process::PidFd, Errno, OsError};
 use polyduct_port::{PortError, PortName, Reached};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What the messages begin with.
 pub use polyduct_message::handshake::FILE as PROTOCOL;
 
-/// What must be the same in all units.
+/// A process that exits closes its connections a little before it counts as gone.
+const EXIT_LAG: Duration = Duration::from_millis(20);
+
+/// What must be the same in all units, beside their number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    pub units: u32,
     /// `npy`, `raw`, `safetensors`, `safetensors#NAME` or `zarr`.
     pub format: String,
     pub shape: Vec<u64>,
@@ -33,7 +36,6 @@ impl Spec {
     pub fn difference(&self, other: &Spec) -> Option<(&'static str, String, String)> {
         let shape = |s: &Spec| format!("{:?}", s.shape);
         let all = [
-            ("units", self.units.to_string(), other.units.to_string()),
             ("format", self.format.clone(), other.format.clone()),
             ("shape", shape(self), shape(other)),
             ("dtype", self.elem.clone(), other.elem.clone()),
@@ -51,7 +53,7 @@ impl Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost {
     /// I want to join. `scattered`: my part lies in very short pieces in the file.
-    Hello { unit: u32, program: String, spec: Spec, scattered: bool },
+    Hello { unit: u32, units: u32, program: String, spec: Spec, scattered: bool },
     /// All my bytes of so many steps are in the file.
     Closed { steps: u64 },
     /// I give up.
@@ -135,6 +137,14 @@ impl FileFault {
         }
     }
 
+    /// Why the connection to a unit is closed, which was at the other end as this process.
+    pub fn gone(unit: u32, pid: u32, process: Option<&PidFd>) -> FileFault {
+        match process.is_some_and(|process| process.exited_within(EXIT_LAG).unwrap_or(true)) {
+            true => FileFault::Refused(Refusal::Lost { unit: Unit(unit), pid, silent_s: None }),
+            false => FileFault::Aborted { unit, reason: "it closed its connection".into() },
+        }
+    }
+
     /// What goes to the other units of a failure of unit 0's.
     pub fn of(error: &FileError) -> FileFault {
         match error {
@@ -182,11 +192,6 @@ pub fn unreadable(bad: &Bad) -> String {
     }
 }
 
-/// FNV-1a: the same in every build.
-pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// Cuts text that goes into a message.
 pub fn cut(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
@@ -201,7 +206,6 @@ mod tests {
 
     fn spec() -> Spec {
         Spec {
-            units: 4,
             format: "npy".into(),
             shape: vec![12, 8],
             elem: "f32".into(),
@@ -223,8 +227,9 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = |m: &ToHost| postcard::to_allocvec(m).unwrap();
-        let hello = ToHost::Hello { unit: 300, program: "p".into(), spec: spec(), scattered: true };
-        let expected = b"\x00\xac\x02\x01p\x04\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
+        let hello =
+            ToHost::Hello { unit: 300, units: 301, program: "p".into(), spec: spec(), scattered: true };
+        let expected = b"\x00\xac\x02\xad\x02\x01p\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
         assert_eq!(bytes(&hello), expected);
         assert_eq!(bytes(&ToHost::Closed { steps: 5 }), [1, 5]);
         assert_eq!(bytes(&ToHost::Abort { reason: String::new() }), [2, 0]);

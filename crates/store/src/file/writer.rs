@@ -17,6 +17,7 @@ use super::Options;
 use super::{timed, Format};
 use crate::{FileError, Scope};
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
+use polyduct_message::hash::fnv1a;
 use polyduct_os::{clock, Errno};
 use polyduct_port::{Peer, PortError, PortName, Stats};
 use std::fs::File;
@@ -114,13 +115,12 @@ impl FileWriter {
             _ => {
                 let text = layout.to_string();
                 let spec = Spec {
-                    units: options.port.units,
                     format: options.format_text(format)
                         + &form.kept.as_ref().map_or(String::new(), Kept::text),
                     shape: dataset.shape().to_vec(),
                     elem: dataset.elem().to_string(),
                     layout: wire::cut(&text, 1000),
-                    layout_hash: wire::hash(text.as_bytes()),
+                    layout_hash: fnv1a(text.bytes()),
                 };
                 let scattered = is_scattered(&plan, &view) && options.port.units <= SHARING_UNITS;
                 meet(target, spec, &form, scattered, options, &mut stats.waited)?

@@ -1,11 +1,13 @@
 //! The units of a host meet: the lowest gathers the others, who ask it to join.
 
-use super::{bad, refusal, Answer, Ask, Who};
-use crate::domain::ask::{ask, out_of_turn, Patience, Watch};
+use super::{refusal, Answer, Ask, Join, Who};
+use crate::domain::ask::{ask, out_of_turn, Asking, Patience, Watch};
 use crate::domain::board::Board;
-use crate::domain::gather::{Action, Gathering, Join, Members, Process};
 use crate::domain::host_map::Processes;
-use crate::meeting::{ConnId, Connections, Heard, JoinRefusal, Shared, Unit, GRACE, RETRY};
+use crate::domain::process::{Members, Process};
+use crate::meeting::{
+    pause, ConnId, Connections, Gathering, Heard, JoinRefusal, Member, Shared, Unit, GRACE, OWN, RETRY,
+};
 use crate::types::Address;
 use crate::MessageError;
 use polyduct_os::clock;
@@ -40,39 +42,17 @@ fn gather_all(
 ) -> Result<(Board, Processes), MessageError> {
     let me = Process::current()?;
     let patience = Patience { watch, ..Patience::new(who) };
-    let (mut gathering, mut action) = Gathering::new(who.units, who.near, me);
+    let own = Member { conn: OWN, pid: me.pid, terms: me };
+    let mut gathering = Gathering::new(who.units, who.near.iter().copied(), own);
     // Descriptors that units brought of their processes, which have no number here.
     let mut brought = BTreeMap::new();
-    loop {
-        match action.take() {
-            Some(Action::Refuse(id, why)) => {
-                connections.send(id, &Answer::Refused(why), Vec::new());
-                connections.finish(id);
-            }
-            Some(Action::Complete(members, conns)) => {
-                let board = Board::create(who.units)?;
-                let fd = board.segment().fd().try_clone_to_owned().map_err(no_descriptor)?;
-                let (board_fd, welcome) = (Shared::new(fd), Answer::Welcome(members.clone()));
-                let processes = Handed::new(who, &members, &conns, (connections, brought))?;
-                for (&id, process) in conns.iter().zip(&members[1..]) {
-                    processes.tell(connections, id, process);
-                    connections.send(id, &welcome, vec![board_fd.clone()]);
-                }
-                wait_until_taken(&patience, connections, &conns)?;
-                let members = Processes::new(who.near, members, who.unit, processes.unnumbered(&me));
-                return Ok((board, members));
-            }
-            Some(Action::Fail(why, conns)) => {
-                for id in conns {
-                    connections.send(id, &Answer::Refused(why.clone()), Vec::new());
-                }
-                return Err(MessageError::refused(who.name, why));
-            }
-            None => {}
-        }
+    while !gathering.is_complete() {
         let Some(slice) = patience.slice()? else {
-            action = gathering.handle_deadline(patience.waited().as_millis() as u64);
-            continue;
+            let why = gathering.handle_deadline(patience.waited().as_millis() as u64);
+            for id in gathering.conns() {
+                connections.send(id, &Answer::Refused(why.clone()), Vec::new());
+            }
+            return Err(MessageError::refused(who.name, why));
         };
         let ready = connections.wait(Vec::new(), Some(slice))?;
         let mut ids = ready.conns.into_iter();
@@ -81,7 +61,7 @@ fn gather_all(
             ready.knocked.then(|| connections.accept(refusal(who.unit))).flatten()
         };
         while let Some(id) = ids.next().or_else(|| came(connections)) {
-            action = match connections.hear::<Ask>(id) {
+            let refused = match connections.hear::<Ask>(id) {
                 Heard::Message(Ask::Join(join), fds) => {
                     if !join.process.shares_numbers(&me) {
                         let handed = fds.into_iter().next().and_then(|fd| PidFd::handed(fd).ok());
@@ -89,38 +69,50 @@ fn gather_all(
                     }
                     // Whoever joined and has hung up since is not counted in, though that was not noticed
                     // before the last one came.
-                    if gathering.lacks_one() {
+                    if gathering.lacks() == 1 {
                         for gone in connections.look_at(&gathering.conns()) {
                             gathering.handle_hangup(gone);
                             connections.drop(gone);
                         }
                     }
-                    let action = gathering.handle_join(id, connections.pid(id), &join);
-                    if gathering.has_joined(id) {
-                        connections.admit(id);
-                    }
-                    action
+                    let process = join.process.seen_by(&me, connections.pid(id));
+                    let member = Member { conn: id, pid: process.pid, terms: process };
+                    let joined = gathering.handle_join((join.unit, join.units), member, || Ok(()));
+                    joined.map(|()| connections.admit(id)).err()
                 }
-                Heard::Message(Ask::Link { .. } | Ask::Region { .. }, _) => {
-                    Some(Action::Refuse(id, JoinRefusal::Malformed))
-                }
+                Heard::Message(Ask::Link { .. } | Ask::Region { .. }, _) => Some(JoinRefusal::Malformed),
                 Heard::Nothing => None,
                 Heard::Gone => {
                     gathering.handle_hangup(id);
                     connections.drop(id);
                     None
                 }
-                Heard::Bad(b) => Some(Action::Refuse(id, bad(b))),
+                Heard::Bad(bad) => Some(JoinRefusal::unreadable(bad, Unit(who.unit))),
             };
-            if matches!(action, Some(Action::Refuse(..))) {
+            if let Some(why) = refused {
                 gathering.handle_hangup(id);
+                connections.send(id, &Answer::Refused(why), Vec::new());
+                connections.finish(id);
             }
-            if action.is_some() {
-                // The others are still readable the next time round.
+            if gathering.is_complete() {
+                // The others are heard by the thread that serves them.
                 break;
             }
         }
     }
+    let members: Members = gathering.terms().map(|(_, process)| *process).collect();
+    let conns = gathering.conns();
+    let board = Board::create(who.units)?;
+    let fd = board.segment().fd().try_clone_to_owned().map_err(no_descriptor)?;
+    let (board_fd, welcome) = (Shared::new(fd), Answer::Welcome(members.clone()));
+    let processes = Handed::new(who, &members, &conns, (connections, brought))?;
+    for (&id, process) in conns.iter().zip(&members[1..]) {
+        processes.tell(connections, id, process);
+        connections.send(id, &welcome, vec![board_fd.clone()]);
+    }
+    wait_until_taken(&patience, connections, &conns)?;
+    let members = Processes::new(who.near, members, who.unit, processes.unnumbered(&me));
+    Ok((board, members))
 }
 
 /// Waits until all that was sent to these is on its way: who goes on may leave, and what waited would go with
@@ -199,19 +191,14 @@ pub(super) fn ask_to_join(
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its
     // word.
     let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
-    let mut pause = RETRY.0;
+    let mut rest = RETRY.0;
     let told = loop {
         match ask(&patience, first, &question, &[own.as_fd()]) {
             // It may have closed an earlier domain of this name, which this unit has left already: asked
             // again, it listens, or its process has ended.
             Err(MessageError::PeerLost { .. }) if watch.is_none() && !patience.is_gone() => {
-                if patience.slice()?.is_none() {
-                    return Err(
-                        patience.over(&format!("unit {first} to close its earlier domain of this name"))
-                    );
-                }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(RETRY.1);
+                let asking = Asking { patience: &patience, to: first };
+                pause(&asking, &mut rest, &format!("unit {first} to close its earlier domain of this name"))?;
             }
             told => break told,
         }

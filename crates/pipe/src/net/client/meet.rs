@@ -15,7 +15,7 @@ use crate::net::Trust;
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, LinkFault};
-use polyduct_message::meeting::{GRACE, RETRY};
+use polyduct_message::meeting::{later, GRACE, RETRY};
 use polyduct_os::clock;
 use polyduct_port::{Options, Side, UnitName};
 use std::collections::{BTreeMap, VecDeque};
@@ -63,8 +63,7 @@ impl Client {
             }
             let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
             check_patience(&client.pipe, options, start, Duration::ZERO, &what)?;
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(RETRY.1);
+            std::thread::sleep(later(&mut pause));
         }
     }
 
