@@ -252,7 +252,7 @@ impl Store {
         turn.ends_well = true;
         if let (changes @ 1.., Before::Unfinished) = (volume.replayed(), before) {
             self.note(&format!(
-                "the process that changed the store last did not finish; changes that were done again from the logs: {changes}"
+                "the process that changed the store last did not finish; changes of the logs that were done again: {changes}"
             ));
         }
         if let Some((found, served)) = volume.given_up() {
