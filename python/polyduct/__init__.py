@@ -24,13 +24,13 @@ A store keeps arrays on several disks, of which some may be lost; each is read i
     s["table"] = a
     s["density"][-1, 100:200, ::2]              # the last step: only the blocks that this lies in are read
 
-What there is, each with a help of its own (``help(polyduct.open)``):
+The interface; each name has a help of its own (``help(polyduct.open)``):
 
     open                        a port: Writer (with Step), Reader (with Steps, At); Stats, Addresses
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
-    Error                       above all exceptions; `polyduct.errors` has them with what each says
+    Error                       base of all exceptions; `polyduct.errors` describes each
 """
 
 import sys as _sys

@@ -44,7 +44,7 @@ class At:
         """Reads the box of a step, by default of the last that the port has read, or the first: in ``out``,
         or in a new array.
 
-        Only the blocks in which the box lies are read. Where the store is another's for a moment it waits
+        Only the blocks in which the box lies are read. While another process owns the store, it waits
         ``timeout`` seconds at most (the port's by default).
         """
         seconds("timeout", timeout)
@@ -61,9 +61,9 @@ class At:
     def write(self, array: ArrayLike, step: int | None = None, *, timeout: float | None = None) -> None:
         """Overwrites the box of a step with an array of its shape.
 
-        When it returns that is durable, and readable whichever units are lost later, up to the parity. Each
-        block of 4 KiB is written on its own: others find it as it was before or as it is after. ``timeout``
-        as for `read`.
+        The new values are durable when it returns, and stay readable whichever units are lost later, up to
+        the parity. Each block of 4 KiB is written on its own: others find it as it was before or as it is
+        after. ``timeout`` as for `read`.
         """
         seconds("timeout", timeout)
         given = np.ascontiguousarray(self._form.given(array)).reshape(-1).view(np.uint8)

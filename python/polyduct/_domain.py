@@ -38,12 +38,12 @@ F = TypeVar("F", bound=Function)
 
 
 class Message(NamedTuple):
-    """What `Domain.recv_from` gives."""
+    """A message, as `Domain.recv_from` gives it."""
 
     unit: int
-    """Who sent it."""
+    """The unit that sent it."""
     tag: int
-    """What the sender says that it is about."""
+    """The tag that its sender gave it."""
     data: Any
     """An array, or bytes."""
 
@@ -60,19 +60,19 @@ class Status(NamedTuple):
     calls: int
     """Calls under way, and results that nobody has fetched."""
     sends_high: int
-    """Short messages of high priority that each unit this one is connected to takes for certain."""
+    """Short messages of high priority that every connected unit is sure to have room for."""
     sends_low: int
     """The same of low priority."""
     mail_bytes: int
-    """What messages for `Domain.recv` hold, those that are still coming included: their bytes, and 64 for
+    """Bytes of the messages for `Domain.recv`, those that are still arriving included, and 64 more for
     each."""
     other_bytes: int
-    """The same for all others that come in more than one piece: posts, calls and results."""
+    """The same for all other messages that arrive in more than one piece: posts, calls and results."""
 
 
 class Call:
-    """A call of another unit's function, as `Domain.call` gives it. Forgotten when it is dropped; the other
-    unit is told."""
+    """A call of another unit's function, as `Domain.call` gives it. A call that is dropped is given up, and
+    the other unit is told."""
 
     __slots__ = ("_call", "_domain")
     _wanted = None
@@ -115,8 +115,8 @@ class Channel:
         """The unit at the other end."""
 
     def send(self, what: Data, tag: int = 0, timeout: float | None = None) -> None:
-        """As `Domain.send`; in order with what this channel sends, if it is ordered, and in none with
-        anything else."""
+        """As `Domain.send`. Messages of an ordered channel arrive in the order in which they were sent;
+        messages outside of the channel have no order with them."""
         self._channel.send(what, tag, seconds("timeout", timeout))
 
     def post(
@@ -135,8 +135,8 @@ class Channel:
 
 
 class Domain:
-    """A unit's place among the units of its program; `polyduct.domain` joins; or among those on both sides
-    of a port, `Writer.domain` and `Reader.domain`.
+    """A unit's place among the units of its program, as `polyduct.domain` gives it, or among those on both
+    sides of a port, as `Writer.domain` and `Reader.domain` do.
 
     As a context manager it is left at the end, in order; an exception gives it up, and the others get
     `PeerLost`, as they do when the process dies. A domain that is still joined when the program ends is left
@@ -184,8 +184,8 @@ class Domain:
     # -- mail --
 
     def send(self, to: int, what: Data, tag: int = 0, timeout: float | None = None) -> None:
-        """Sends an array or bytes to a unit, which takes it by `recv`. What is sent is the caller's again on
-        return.
+        """Sends an array or bytes to a unit, which receives it by `recv`. The caller may change what it sent
+        as soon as this returns.
 
         Arrays arrive with their dtype, shape and order. Messages to a unit arrive in the order in which they
         were sent. Waits while the other has no room, and receives meanwhile. (In a handler it does not wait;
@@ -224,7 +224,7 @@ class Domain:
         is filled instead and given back, and that memory used again. Where ``out`` does not fit, the message
         is in the exception's ``data``.
 
-        Raises `PeerLost` and `PeerLeft` when the unit is gone and nothing of it waits; `WrongType` and
+        Raises `PeerLost` and `PeerLeft` when the unit is gone and no message of it waits; `WrongType` and
         `WrongSize` for an ``out`` that does not fit; `TimeoutError`; `BadPeer` for a message that is no
         array.
         """
@@ -243,7 +243,7 @@ class Domain:
         out: Array | None = None,
         timeout: float | None = None,
     ) -> Message:
-        """As `recv`, and says who sent the message and its tag."""
+        """As `recv`; gives the message with its sender and its tag."""
         limit = timeout if timeout is None else seconds("timeout", timeout)
         try:
             return Message(*self._port.recv_from(from_, tag, out, limit))
@@ -298,8 +298,8 @@ class Domain:
                 self._polled.look()
 
     def isend(self, to: int, what: Data, tag: int = 0) -> Request:
-        """As `send`, and does not wait: what finds no room is sent by a thread, when there is some. ``what``
-        must stay as it is until `Request.test` says that it is over.
+        """As `send`, and does not wait: a message that finds no room is sent by a thread once there is room.
+        ``what`` must stay as it is until `Request.test` says that it is over.
 
         Messages of `send`, `isend` and `post` to a unit arrive in the order of the calls.
         Raises `LimitReached` for more than 4096 that wait for room.
@@ -333,7 +333,7 @@ class Domain:
             room. (Between units of one host nothing is lost, and they come in order all the same.)
 
         Raises `NoUnit`, `BadOption`; `Misuse` for this unit itself; `LimitReached` for more than 4094 to one
-        unit. Not for handlers, which send and post by the domain.
+        unit. Handlers cannot use channels; they send and post by the domain.
         """
         if not isinstance(ordered, bool):
             raise refused("ordered", f"{ordered!r}; expected True or False")
@@ -363,13 +363,13 @@ class Domain:
     # -- all together --
 
     def barrier(self, timeout: float | None = None) -> None:
-        """Waits until all units have come to it.
+        """Waits until all units have called it.
 
         Threads of a unit that call this or `synchronise` at once do so one after the other: each call is a
-        barrier of its own, which all units have to come to.
+        barrier of its own, which all units have to call.
 
-        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that came to
-        a `synchronise`; `TimeoutError`, after which the next call waits for the same barrier.
+        Raises `PeerLost` and `PeerLeft`, naming a unit that will not come; `AtOdds`, naming one that called
+        `synchronise`; `TimeoutError`, after which the next call waits for the same barrier.
         """
         self._port.barrier(seconds("timeout", timeout))
 
@@ -377,8 +377,8 @@ class Domain:
         """Makes the handlers and functions that were installed so far known to all units. All units call it.
 
         Raises `HandlerVersions`, in all units, where two disagree about a version, and `HandlerError` where a
-        name is a function in one and a handler in another: then what was agreed before holds. `AtOdds`,
-        naming a unit that came to a `barrier`.
+        name is a function in one and a handler in another: then what was agreed before still holds. `AtOdds`,
+        naming a unit that called `barrier`.
         """
         self._port.synchronise(seconds("timeout", timeout))
 
@@ -392,9 +392,9 @@ class Domain:
         """Installs ``function(from_, args, payload)`` for the messages that others `post` under this name.
         Also a decorator.
 
-        ``args`` are four integers, ``payload`` bytes. It must not wait, but may send, post and call. What it
-        raises goes to ``sys.unraisablehook``, and the unit goes on; Ctrl-C ends the call in whose thread it
-        runs.
+        ``args`` are four integers, ``payload`` bytes. The function must not wait, but may send, post and
+        call. An exception in it goes to ``sys.unraisablehook``, and the unit goes on; Ctrl-C ends the call in
+        whose thread it runs.
 
         Raises `DuplicateHandler`; `HandlerError` for a name that cannot be one. The others know it after
         `synchronise`.
@@ -411,8 +411,8 @@ class Domain:
     def function(self, name: str, function: F | None = None, *, version: int = 0) -> F | Callable[[F], F]:
         """Installs ``function(argument)``, which others `call` under this name. Also a decorator.
 
-        Argument and result are arrays or bytes; None gives empty bytes. It must not wait, but may send, post
-        and call. What it raises, the caller gets as `CallFailed`.
+        Argument and result are arrays or bytes; None gives empty bytes. The function must not wait, but may
+        send, post and call. An exception in it reaches the caller as `CallFailed`.
 
         Raises as `handler`.
         """
@@ -475,7 +475,7 @@ class Domain:
             self._port.serve(seen, left)
 
     def serving(self) -> Serving:
-        """Answers in a thread of its own, for as long as a block lasts:
+        """Receives and answers in a thread of its own, for as long as a block lasts:
 
             with domain.serving():
                 compute()
@@ -496,7 +496,7 @@ class Domain:
 
         ``array`` gives its first values; or it is a shape (a tuple), and the values are 0. ``dtype`` is
         ``float64`` by default, or the array's. Units may have different shapes under one name. Others find it
-        as soon as it is made: a `barrier` before they use it.
+        once it is made: call a `barrier` before they use it.
 
         Raises `RegionError` where the name is taken in this unit; `WrongType` for objects; `NoMemory`.
         """
@@ -525,13 +525,14 @@ class Domain:
         return Region(self, name, mine, id_)
 
     def lend(self, name: str | int, array: Array | bytearray | memoryview | None = None) -> Lent:
-        """Makes an array that this program has anyway, where it lies, one that the other units can put into
-        and get from, under a name (or a number below 2**31), until it is withdrawn or this handle is dropped.
+        """Lends an array of this program, where it lies: the other units can put into it and get from it
+        under a name (or a number below 2**31), until it is withdrawn or this handle is dropped.
 
-        ``array`` is C-contiguous and writable; of other writable buffers, the bytes. It is kept for as long.
-        Without one this unit lends nothing, and reaches what the others lend. Names are apart from those of
-        `region`, which is faster for small parts. For units of this host the kernel copies, without this
-        unit's doing; where it refuses, and for units of other hosts, this unit answers when it receives.
+        ``array`` must be C-contiguous and writable; other writable buffers are lent as bytes. It is kept for
+        as long. Without ``array`` this unit lends nothing and only uses what the others lend. Names are apart
+        from those of `region`, which is faster for small parts. For units of this host the kernel copies,
+        without this unit's doing; where it refuses, and for units of other hosts, this unit answers when it
+        receives.
 
         Raises `Misuse` for an array that is read-only or not contiguous, `RegionError` where the name is
         taken in this unit; `WrongType` for objects.
@@ -541,7 +542,7 @@ class Domain:
     # -- the rest --
 
     def status(self) -> Status:
-        """What waits at this unit, exactly. Not in a handler."""
+        """What waits at this unit, exactly. Handlers cannot call it."""
         return Status(*self._port.status())
 
     def config(self) -> dict[str, int]:
@@ -549,12 +550,12 @@ class Domain:
         return dict(self._port.config())
 
     def leave(self, timeout: float | None = None) -> None:
-        """Leaves in order: the others wait for this unit no more, and what waits here to be taken is dropped.
-        Again does nothing.
+        """Leaves in order: the others wait for this unit no more, and messages that it has not received are
+        dropped. A second call does nothing.
 
-        Waits until the others have what this unit sent, or it lies where they find it, as long as they live:
-        raises `TimeoutError` after ``timeout`` seconds (the domain's by default), and to those who miss
-        something this unit is lost then. `InHandler` in a handler, where nothing is done.
+        Waits until the others have what this unit sent, or until it lies where they find it, for as long as
+        they live. Raises `TimeoutError` after ``timeout`` seconds (the domain's by default); units that miss
+        something take this unit for lost then. Raises `InHandler` in a handler, and does nothing there.
         """
         seconds("timeout", timeout)
         if not self._closed:
@@ -679,8 +680,8 @@ def domain(
     open_timeout
         How long to wait for the others to join, in seconds.
     on_loss
-        ``raise`` (default): when a unit is lost, every call that waits, for whatever, raises `PeerLost`
-        naming it. ``continue``: only those that need the lost unit.
+        ``raise`` (default): when a unit is lost, every call that waits, whatever it waits for, raises
+        `PeerLost` naming it. ``continue``: only calls that need the lost unit do.
 
     Raises `Refused` when the units do not come or disagree, `TimeoutError` without unit 0, `NameTaken`,
     `BadOption`, `BadUrl`, `BadEnvironment` (no key, too), `ConfigError`.

@@ -85,7 +85,7 @@ class Layout:
         return self._bound.locate(dims("index", index), halo)
 
     def local_shape(self, unit: int) -> tuple[int, ...]:
-        """Shape of a unit's part, its halo included; of one dimension where a part is no box."""
+        """Shape of a unit's part, its halo included; one-dimensional where a part is not a box."""
         return self._bound.local_shape(natural("unit", unit))
 
     def local_nbytes(self, unit: int) -> int:

@@ -2,8 +2,8 @@
 
 Under the region of the name's number lies a description: the number of the region of the elements, 4 bytes,
 and the length of a text, 4 bytes, both little-endian; the text (see `polyduct._encode.describe`); zeros up to
-1024 bytes. The elements have a number of their own each time they are lent, so that who knows an older
-description does not take other elements for them.
+1024 bytes. The elements have a number of their own each time they are lent, so that a unit that knows an
+older description does not take other elements for them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Lent(Remote):
         """This unit's own array, if it lends one."""
 
     def withdraw(self, timeout: float | None = None) -> None:
-        """Takes the array back: nobody writes to it or reads from it any more once this returns. Waits for
-        copies that are under way, ``timeout`` seconds at most (the domain's by default). Again does nothing.
+        """Takes the array back: no unit writes to it or reads from it any more once this returns. Waits for
+        copies that are under way, ``timeout`` seconds at most (the domain's by default). A second call does
+        nothing.
 
         Raises `TimeoutError` while another process is stopped in the midst of a copy: call it again.
         """

@@ -135,7 +135,7 @@ class _Port:
             As for `polyduct.domain`.
 
         Raises `Refused` when the others do not ask in time, after which it can be asked for again; `PeerLost`
-        and `PeerAborted` when somebody is gone who would have to; `Misuse` for a file.
+        and `PeerAborted` when a unit that would have to ask is gone; `Misuse` for a file.
         """
         if self._domain is None:
             self._domain = Domain(
@@ -166,7 +166,7 @@ class _Port:
         """A descriptor for ``select``, ``selectors`` and event loops, to be polled and never read: readable
         for as long as the next `Reader.read` or `Writer.step` would not wait, since the step or the room is
         there, the stream has ended, or an error is to be raised. Then `Reader.try_read` or `Writer.try_step`
-        does the work; who gets None polls on.
+        does the work; if it gives None, poll on.
 
         It stays readable after `close`, and is valid as long as the port's object lives. The first call
         starts a thread of the port, which watches it; of a port across hosts it also receives ahead, for one
@@ -188,10 +188,10 @@ class _Port:
     def close(self, timeout: float | None = None) -> None:
         """Ends the stream, or completes the file. Closing again does nothing.
 
-        What waits for others (across hosts a writer waits until the readers have fetched its steps) does so
-        ``timeout`` seconds at most, the port's by default: then it raises `TimeoutError`, and the stream or
-        file is given up. A writer that failed before raises its error again: there is no complete stream or
-        file.
+        Where it has to wait for others (across hosts a writer waits until the readers have fetched its
+        steps), it waits ``timeout`` seconds at most (the port's by default): then it raises `TimeoutError`,
+        and the stream or file is given up. A writer that failed before raises its error again: there is no
+        complete stream or file.
         """
         seconds("timeout", timeout)
         if not self._closed:
@@ -208,8 +208,8 @@ class _Port:
         """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no
         file appears.
 
-        So a reader with ``on_loss="wait"`` leaves whom another one follows, now or later; after `close`
-        nobody is waited for.
+        A reader with ``on_loss="wait"`` leaves this way if another one is to follow it, now or later; after
+        `close` no replacement is waited for.
         """
         if not self._closed:
             self._closed = True

@@ -89,8 +89,8 @@ def open(
         How this program's units hold the array: ``block,*``, ``*,block;halo=0,2``, ``cyclic(64),block@2x3``,
         … A program of one unit may leave it out and has all of it.
     shape, dtype
-        The whole array. A writer says them; a reader may say what it expects, and must where plain bytes
-        come.
+        Shape and dtype of the whole array. A writer must give them; a reader may give what it expects, and
+        must where plain bytes come.
     unit, units
         Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
         mpiexec, srun, torchrun); without a launcher the only one.
@@ -110,28 +110,28 @@ def open(
         death of a peer is noticed at once without it.
     on_loss
         ``raise`` (default), or ``wait``: the survivors wait for a replacement that opens with the lost unit's
-        number. It finds the pipe through the writers' unit 0, whose ``close`` waits until nobody can need one
-        any more; that one itself can be replaced, too. Across hosts a writer that replaces another begins
+        number. It finds the pipe through the writers' unit 0, whose ``close`` waits until no unit can need a
+        replacement any more; unit 0 can be replaced, too. Across hosts a writer that replaces another begins
         with the first step that some reader has yet to get: it must write what its predecessor did.
     program
         Name of this program, the same in all its units: tells several reader programs of one pipe apart.
     job
-        Job that the name of a pipe belongs to: programs with the same one meet. By default ``POLYDUCT_JOB``,
-        or what tells the launcher's jobs apart; empty text: none, the name belongs to the user alone.
+        Job that the name of a pipe belongs to: programs of the same job meet. By default ``POLYDUCT_JOB``, or
+        what tells the launcher's jobs apart; with empty text the name belongs to the user alone.
     convert
         Lets a reader have another floating dtype than the writer's, converted on the way (f32↔bf16, f32↔f16,
         f64↔f32). Only ``r``.
     append
-        Lets the steps follow those that are in the store under this name, if there are any. Only ``w``, of a
+        Lets the steps follow those that the store has under this name, if there are any. Only ``w``, of a
         store.
-
     chunks
         Shape of a chunk of a Zarr array: a size for each dimension of a step, and maybe one of steps before
-        them. By default whole rows, 32 MiB of them, or 2 MiB before they are compressed. All units say the
-        same. Only ``w``, of Zarr.
+        them. By default whole rows, 32 MiB of them, or 2 MiB before they are compressed. All units must give
+        the same. Only ``w``, of Zarr.
     compress
         What chunks of a Zarr array are compressed with: ``zstd``, ``gzip``, ``gzip:0`` to ``gzip:9``,
-        ``blosc`` (LZ4 of shuffled bytes) or ``none`` (default). All units say the same. Only ``w``, of Zarr.
+        ``blosc`` (LZ4 of shuffled bytes) or ``none`` (default). All units must give the same. Only ``w``, of
+        Zarr.
 
     A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do
     nothing, but must be what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and

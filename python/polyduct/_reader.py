@@ -46,7 +46,7 @@ class Reader(_Port):
 
     @property
     def ended(self) -> bool:
-        """Whether the stream's end was found: no step comes any more."""
+        """Whether the end of the stream was reached: no more steps will come."""
         return self._ended
 
     @property
@@ -71,15 +71,15 @@ class Reader(_Port):
         return self._into(self._form.check_out(array), lambda flat: self._port.read(flat, timeout))
 
     def try_read(self, out: Array | None = None) -> Array | None:
-        """As `read`, for who does not wait: None if the next step is not there now, or if there is none
+        """As `read`, without waiting: gives None if the next step is not there yet, or if there is none
         (`ended`)."""
         return self._into(
             self._form.empty() if out is None else self._form.check_out(out), self._port.try_read
         )
 
     async def read_async(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
-        """As `read`, for asyncio: other tasks run while it waits. Cancelled then, it has taken nothing, and
-        the step is the next one's to read.
+        """As `read`, for asyncio: other tasks run while it waits. If it is cancelled meanwhile, it has taken
+        nothing, and the next call gives the step.
 
             a, b = await asyncio.gather(left.read_async(), right.read_async())
         """
@@ -177,7 +177,7 @@ class Reader(_Port):
 
 
 class Steps:
-    """The steps that are to come, each waited for no longer than was said; `Reader.steps` gives it."""
+    """The steps to come, with a limit to the wait for each; `Reader.steps` gives it."""
 
     __slots__ = ("_reader", "_timeout")
 

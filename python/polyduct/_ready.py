@@ -63,8 +63,8 @@ def reported(error: BaseException) -> None:
 
 class Polled:
     """A descriptor of a domain that is readable while a message waits to be received, and the thread that
-    sees to it: it receives, and runs handlers, while the program polls. It does not keep the domain's object:
-    who drops that ends this."""
+    sees to it: it receives, and runs handlers, while the program polls. It does not keep the domain's object
+    alive: the thread ends when that is dropped."""
 
     def __init__(self, port: _native.Domain) -> None:
         self._port = port

@@ -21,7 +21,7 @@ Index: TypeAlias = "int | slice | EllipsisType | tuple[int | slice | EllipsisTyp
 """Where in a region: integers and slices, as in NumPy."""
 
 Notice: TypeAlias = "tuple[str] | tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int] | tuple[str, int, int, int, int]"
-"""Whom to tell when a put or get is done: the name of a handler, and up to four integers for it."""
+"""The handler to call when a put or get is done: its name, and up to four integers for it."""
 
 MOST_DESCRIPTION = 1 << 16
 """Bytes of what stands at the end of a region and says what it holds, at most."""
@@ -136,11 +136,11 @@ class Remote:
 class Region(Remote):
     """An array that the other units put into and get from.
 
-    `Domain.region` makes it. It lies in shared memory, and this unit has no part in what the others of its
-    host do with it. For those of other hosts it must receive: wait, poll or serve; each contiguous run of an
-    index is a message there and back (more for long ones), so that a row costs one, and a column one for each
-    row. A put is there when the call returns, and a message sent after it arrives after it. What two units do
-    to the same element at once is theirs to order, by messages or a barrier.
+    `Domain.region` makes it. It lies in shared memory: units of this host use it without this unit's doing.
+    For units of other hosts this unit must receive: wait, poll or serve; each contiguous run of an index is a
+    message there and back (more for long ones), so that a row costs one, and a column one for each row. A put
+    is there when the call returns, and a message sent after it arrives after it. Two units that use the same
+    element at once must order that by messages or a barrier.
     """
 
     __slots__ = ("_far", "array")
@@ -152,12 +152,12 @@ class Region(Remote):
         self._views[domain.unit] = array
         self._far: dict[int, Array] = {}
         self.array: Array = array
-        """This unit's own array. It stays there for as long as somebody has it, also after the domain was
+        """This unit's own array. It stays valid for as long as it is referred to, also after the domain was
         left."""
 
     def at(self, unit: int, *, timeout: float | None = None) -> Array:
-        """The array that a unit has under this region's name, where it lies: what is written there, that unit
-        sees.
+        """The array that a unit has under this region's name, where it lies: that unit sees what is written
+        there.
 
         Raises `RegionError` where the unit has no such region (it may not have made it yet: a barrier helps),
         or is on another host; `TimeoutError` after ``timeout`` seconds (the domain's by default); `PeerLost`
@@ -257,9 +257,9 @@ def fill(out: Array, data: object) -> Array:
     check_out(out)
     if not isinstance(data, np.ndarray) or not same(data.dtype, out.dtype):
         found = data.dtype if isinstance(data, np.ndarray) else "bytes"
-        raise WrongType(f"out has dtype {out.dtype}; what came has {found}")
+        raise WrongType(f"out has dtype {out.dtype}; the data have {found}")
     if data.shape != out.shape:
-        raise WrongSize(f"out has shape {out.shape}; what came has {data.shape}")
+        raise WrongSize(f"out has shape {out.shape}; the data have {data.shape}")
     out[...] = data
     return out
 
@@ -293,7 +293,7 @@ def described(end: Array, total: int, name: object, unit: int) -> Array:
         found, dtype, shape = read_description(end[len(end) - 4 - length : -4].tobytes())
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size > total - 4 - length:
-            raise ValueError("it is shorter than it says")
+            raise ValueError("it is shorter than its description says")
         array = shadow(dtype, shape) if size else np.empty(shape, dtype)
     except (ValueError, TypeError, IndexError, KeyError, MemoryError, RecursionError, OverflowError) as e:
         raise RegionError(f"region {name!r} of unit {unit} holds no array: {e}") from None
@@ -339,7 +339,7 @@ def flat_of(array: Array) -> Array:
 def shadow(dtype: DType, shape: tuple[int, ...]) -> Array:
     """An array without memory of its own, to find places in: it must not be read or written."""
     if int(np.prod(shape, dtype=object)) * max(dtype.itemsize, 1) >= 1 << 47:
-        raise ValueError(f"shape {shape} is more than memory has")
+        raise ValueError(f"shape {shape} does not fit into memory")
     strides, step = [], dtype.itemsize
     for n in reversed(shape):
         strides.append(step)

@@ -51,7 +51,8 @@ class Request:
         return self._over.is_set()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Waits until it is over, ``timeout`` seconds at most: what was received, None of what was sent.
+        """Waits until it is over, ``timeout`` seconds at most. Gives what was received; None for a message
+        that was sent.
 
         Raises what `Domain.recv` and `Domain.send` do; `TimeoutError`, after which it can be waited for
         again."""
@@ -95,7 +96,7 @@ class Receive(Request):
         if not self._over.is_set():
             # Another thread may wait for it, too.
             if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
-                raise TimeoutError(f"timed out after {timeout}s waiting for what another thread waits for")
+                raise TimeoutError(f"timed out after {timeout}s waiting for another thread's message")
             try:
                 if not self._over.is_set():
                     self._ends(lambda: self._domain.recv(*self._wanted, out=self._out, timeout=timeout))
@@ -196,7 +197,7 @@ class Later:
         with self._changed:
             gone = lambda: not any(to is None or other.to == to for other in self._queue)  # noqa: E731
             if not self._changed.wait_for(gone, timeout):
-                raise TimeoutError(f"timed out after {timeout}s waiting for what isend has yet to send")
+                raise TimeoutError(f"timed out after {timeout}s waiting for isend to send messages")
 
 
 class Watcher:

@@ -43,10 +43,10 @@ class StoreStatus(NamedTuple):
 
 
 class Attributes(MutableMapping[str, Any]):
-    """What is written down of an array: JSON by name. Each change is durable when it returns.
+    """Attributes of an array: JSON values by name. Each change is durable when it returns.
 
-    Reading gives what was there when the array was opened, or at the last change through it. Of changes by
-    several programs to different names none is lost.
+    Reading gives what was there when the array was opened, or at the last change through it. Changes by
+    several programs to different names are all kept.
     """
 
     __slots__ = ("_array",)
@@ -119,11 +119,11 @@ class StoredArray:
         a[0, 5] = 0                    # durable when it returns
         np.asarray(a)                  # all of it
 
-    Its first dimension are the steps in which it was written, unless it was just one. It is the version that
-    was there when it was opened: steps that are appended later are not seen, and it stays readable when it is
-    removed or replaced; to overwrite it then, or to change its attributes, raises `DatasetMissing`. When it
-    is renamed it goes on, under its new name, and so do ports that read it or append to it. What is
-    overwritten is seen by everybody who has it open. Pickled, it is opened again by `name`.
+    Its first dimension is the steps in which it was written, unless there was just one. It is the version
+    that was there when it was opened: steps that are appended later are not seen, and it stays readable when
+    it is removed or replaced; overwriting it then, or changing its attributes, raises `DatasetMissing`. A
+    renamed array stays usable, under its new name, and so do ports that read it or append to it. Everybody
+    who has it open sees overwritten values. A pickled array is opened again by `name`.
 
     Integers, slices, ``...`` and ``None`` read what they choose and nothing else; arrays of integers and
     masks read the box around what they choose. Any number of threads may use it at once, so that Dask can:
@@ -143,7 +143,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """The name that it was opened by. It may have another since."""
+        """The name by which it was opened. It may have been renamed since."""
         return self._name
 
     @property
@@ -195,7 +195,7 @@ class StoredArray:
 
     @property
     def attrs(self) -> Attributes:
-        """What is written down of it: ``a.attrs["unit"] = "K"``."""
+        """Its attributes: ``a.attrs["unit"] = "K"``."""
         return Attributes(self._array)
 
     def __getitem__(self, key: Any) -> Any:
@@ -205,9 +205,9 @@ class StoredArray:
     def __setitem__(self, key: Any, value: ArrayLike) -> None:
         """Overwrites what an index of integers, slices and ``...`` chooses, with NumPy's broadcasting.
 
-        When it returns that is durable, and readable whichever units are lost later, up to the parity. It is
-        for small parts: each block of 4 KiB is written on its own. Others may read and overwrite other parts
-        meanwhile; a block has either its old or its new content for them.
+        The new values are durable when it returns, and stay readable whichever units are lost later, up to
+        the parity. It is for small parts: each block of 4 KiB is written on its own. Others may read and
+        overwrite other parts meanwhile; a block has either its old or its new content for them.
         """
         part = chosen(key, self._shape)
         if part.fancy:
@@ -361,15 +361,16 @@ class Store(Mapping[str, StoredArray]):
         return self._path
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Opens an array; `DatasetMissing` if it is not there, `BadName` if it cannot be: both are a
-        KeyError."""
+        """Opens an array. Raises `DatasetMissing` if it is not there, `BadName` for a name that no array can
+        have: both are a KeyError."""
         return StoredArray(self, _name(name))
 
     def __setitem__(self, name: str, array: ArrayLike) -> None:
-        """Writes an array, in place of what has the name: as a whole, or, if that fails, not at all.
+        """Writes an array, in place of any that has the name: as a whole, or, if that fails, not at all.
 
-        Its dtype is kept, also that of byte strings and structures. `WrongType` for what cannot be: text
-        (``U``), objects, times, structures whose fields overlap or are not in the order of their bytes.
+        Its dtype is kept, also that of byte strings and structures. Raises `WrongType` for what cannot be
+        kept: text (``U``), objects, times, structures whose fields overlap or are not in the order of their
+        bytes.
         """
         given = unmasked(array)
         elem, dtype = to_elem(given.dtype)
@@ -377,12 +378,12 @@ class Store(Mapping[str, StoredArray]):
         self._store.write(_name(name), given.shape, elem, to_descr(dtype), _flat(stored))
 
     def __delitem__(self, name: str) -> None:
-        """Removes an array. Who reads it goes on."""
+        """Removes an array. Programs that read it go on reading it."""
         self._store.remove(_name(name))
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an array, or all those whose names begin with ``old/``, another name. Who has one open goes
-        on with it."""
+        """Gives an array, or all those whose names begin with ``old/``, another name. Programs that have one
+        open go on with it."""
         self._store.rename(_name(old), _name(new))
 
     def __contains__(self, name: object) -> bool:

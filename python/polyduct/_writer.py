@@ -77,8 +77,8 @@ class Writer(_Port):
         return Step(self, timeout if timeout is None else seconds("timeout", timeout))
 
     def try_step(self) -> Step | None:
-        """As `step`, for who does not wait: None if there is no room now. A step that it gives is open from
-        then on, and has to be entered:
+        """As `step`, without waiting: gives None if there is no room now. A step that it gives is open from
+        then on, and must be entered:
 
             if step := out.try_step():
                 with step as a:
@@ -103,8 +103,8 @@ class Writer(_Port):
         return self._port.write(self._form.to_flat(self._form.given(array)), timeout)
 
     async def write_async(self, array: ArrayLike, timeout: float | None = None) -> bool:
-        """As `write`, for asyncio: other tasks run while it waits for room. Cancelled then, it has written
-        nothing."""
+        """As `write`, for asyncio: other tasks run while it waits for room. If it is cancelled meanwhile,
+        nothing was written."""
         if not self._in_place:
             # A file always has.
             return self.write(array, timeout)

@@ -3,8 +3,8 @@ maps them.
 
 Every class is also what Python programs would catch for it: a lost peer is a ``ConnectionError``, a wrong
 shape a ``ValueError``. After a `TimeoutError`, an `Interrupted` or a `WrongSize` a port can be used again;
-after any other error of a call on a port it should be closed. A domain can be used after any error; what is
-lost or has left stays so.
+after any other error of a call on a port it should be closed. A domain can be used after any error; a unit
+that is lost or has left stays so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class Error(Exception):
     """Anything that polyduct raises. It keeps its attributes when it is pickled or copied."""
 
     url: str | None = None
-    """What was to be opened, or the port: of all errors of pipes, and where else it is known."""
+    """The URL that was to be opened, or the port's: set for all errors of pipes, and for others where it is
+    known."""
 
     # An OSError would show its errno and file instead of its words, a KeyError their representation.
     __str__ = BaseException.__str__
@@ -70,16 +71,16 @@ class LayoutError(Misuse):
     position: int | None = None
     """Where in the text parsing stopped, in bytes; None when the text is fine."""
     index: tuple[int, ...] | None = None
-    """The first element that nobody holds (``hole``), or that is held twice (``overlap``)."""
+    """The first element that no unit holds (``hole``), or that two hold (``overlap``)."""
     units: tuple[int, int] | None = None
-    """Who both hold it (``overlap``); twice the same number where two boxes of one unit overlap."""
+    """The two units that hold it (``overlap``); the same number twice where two boxes of one unit overlap."""
 
 
 class WrongSize(Misuse):
     """An array of the wrong shape."""
 
     unit: int | None = None
-    """Whose part it was to be."""
+    """The unit whose part was expected."""
     expected: int | None = None
     """Bytes of the unit's part."""
     found: int | None = None
@@ -92,7 +93,7 @@ class WrongType(Misuse, TypeError):
     """An array of the wrong dtype, or a dtype that cannot be moved, or something that is no array."""
 
     unit: int | None = None
-    """Whose part it was to be."""
+    """The unit whose part was expected."""
     expected: str | None = None
     """The dtype of the unit's part."""
     found: str | None = None
@@ -102,7 +103,7 @@ class WrongType(Misuse, TypeError):
 
 
 class BadIndex(Misuse, IndexError):
-    """An index that goes beyond an array in a store, or is none."""
+    """An index that goes beyond an array in a store, or that cannot be an index."""
 
 
 class NoUnit(Misuse, IndexError):
@@ -113,14 +114,15 @@ class NoUnit(Misuse, IndexError):
 
 
 class AtOdds(Misuse):
-    """Units came to different collective operations at once, each of which would wait for the other."""
+    """Units called `Domain.barrier` and `Domain.synchronise` at once, and each would wait for the other."""
 
     unit: int
-    """Another unit, which came to another one than this."""
+    """A unit that called the other operation."""
 
 
 class InHandler(Misuse):
-    """A handler wanted to wait for what its own thread would have to receive. It may send, post and call."""
+    """A handler called something that waits for messages, which its own thread would have to receive.
+    Handlers may send, post and call."""
 
 
 class RegionError(Misuse, IndexError):
@@ -137,8 +139,8 @@ class HandlerError(Misuse):
 
 
 class UnknownHandler(HandlerError, LookupError):
-    """No unit has a handler of this name, or the unit that it is for has none. It is known after
-    `Domain.synchronise`."""
+    """No unit has a handler of this name, or the addressed unit has none. Units know each other's handlers
+    after `Domain.synchronise`."""
 
     unit: int | None = None
     """The unit that has none, while others have."""
@@ -167,7 +169,7 @@ class ConfigError(Misuse):
 
 
 class LimitReached(Error):
-    """More of something that grows than may be."""
+    """A limit was reached: ``what`` names it, ``limit`` is the most that is allowed."""
 
     what: str
     limit: int
@@ -181,8 +183,8 @@ class Full(Error):
 
 
 class NameTaken(Error):
-    """Another program of this user is already the writer of the pipe or file, or this unit of the domain. Of
-    a pipe on this host ``pid`` is its process, 0 where that is not known."""
+    """Another program of this user is already the writer of the pipe or file, or this unit of the domain. For
+    a pipe on this host ``pid`` is that program's process, 0 where it is not known."""
 
     unit: int | None = None
     pid: int | None = None
@@ -209,7 +211,7 @@ class PeerLost(Error, ConnectionError):
 
 
 class PeerLeft(Error, ConnectionError):
-    """A unit has left the domain in order: nothing more will come of it."""
+    """A unit has left the domain in order: nothing more will come from it."""
 
     unit: int
 
@@ -246,7 +248,7 @@ class Refused(Error, ConnectionRefusedError):
     """``dataset``, ``disagree``, ``duplicate``, ``layout``, ``lost``, ``missing``, ``too_many_programs``,
     …"""
     unit: int | None = None
-    """The unit that was refused, or is the trouble."""
+    """The unit that was refused, or that caused the refusal."""
     side: str | None = None
     program: int | None = None
     pid: int | None = None
@@ -270,9 +272,9 @@ class CallError(Error):
     """A call has no result."""
 
     unit: int
-    """Who was called."""
+    """The unit that was called."""
     name: str
-    """What was called."""
+    """The function that was called."""
 
 
 class CallFailed(CallError):
@@ -281,11 +283,11 @@ class CallFailed(CallError):
     error: str
     """Its class and text."""
     traceback: str = ""
-    """Where it was raised in the other unit; nothing where that is no Python program."""
+    """Where it was raised in the other unit; empty where that unit is not a Python program."""
 
 
 class CallDeadline(CallError, builtins.TimeoutError):
-    """No answer before the call's deadline. What comes later is dropped."""
+    """No answer came before the call's deadline. A later answer is dropped."""
 
     waited: float
     """Seconds."""
@@ -328,7 +330,7 @@ class SystemRefused(Error, OSError):
     """The system refused something; ``errno`` says what, where it is known."""
 
     unit: int | None = None
-    """The unit to which it did, with its side, in a pipe."""
+    """The unit that was refused, with its side, in a pipe."""
     side: str | None = None
 
 
@@ -336,7 +338,7 @@ class NoMemory(Error, MemoryError):
     """There is not enough memory for the slots, or for a region."""
 
     unit: int | None = None
-    """The unit that has not, with its side, in a pipe."""
+    """The unit that lacks it, with its side, in a pipe."""
     side: str | None = None
 
 
@@ -346,7 +348,7 @@ class NoMemory(Error, MemoryError):
 class FileError(Error, OSError):
     """Reading or writing a file failed, or the file does not hold what it must.
 
-    ``filename`` is its path; ``errno`` says what the system had against it, where it had.
+    ``filename`` is its path; ``errno`` is the system's error number, where the system refused it.
     """
 
     reason: str | None = None
@@ -366,7 +368,7 @@ class FileNotAllowed(FileError, PermissionError):
 
 
 class StoreError(Error, OSError):
-    """A store could not do something, or does not hold what it must. ``filename`` is its path."""
+    """A store could not be read or changed, or does not hold what it must. ``filename`` is its path."""
 
     reason: str | None = None
     """``not_there``, ``exists``, ``shape_differs``, ``elem_differs``, ``manifest``, ``too_many_lost``,
@@ -378,4 +380,4 @@ class BadName(BadOption, KeyError):
 
 
 class DatasetMissing(FileMissing, StoreError, KeyError):
-    """There is no dataset of this name in the store, or not any more."""
+    """There is no dataset of this name in the store, or there is none any more."""

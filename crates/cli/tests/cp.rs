@@ -125,7 +125,7 @@ fn threads_that_the_system_refuses_are_an_error_where_they_are_needed() {
     let copy = |units| refused(&["cp", &raw, &out, "--shape", "7", "--dtype", "f4", "--units", units]);
     let (status, error) = copy("2");
     assert_eq!(status, Some(1), "{error}");
-    assert!(error.starts_with("polyduct: cannot have a thread for each of the units: "), "{error}");
+    assert!(error.starts_with("polyduct: cannot start a thread for each unit: "), "{error}");
     assert!(!std::path::Path::new(&out).exists());
     let (status, error) = copy("1");
     assert!(status == Some(0) && error.starts_with("28 B in 1 step"), "{error}");
@@ -458,7 +458,7 @@ fn arrays_are_compressed_in_chunks_of_any_shape() {
     for (args, words) in [
         ([&zarr, &npy, "--compress", "zstd"], "out.npy: compress"),
         ([&zarr, &npy, "--chunks", "1x2x3"], "out.npy: chunks"),
-        ([&zarr, "-", "--compress", "gzip"], "has no place for what --compress says"),
+        ([&zarr, "-", "--compress", "gzip"], "cannot store what --compress gives"),
         ([&raw, &zarr, "--compress", "lz5"], "expected none, zstd, gzip"),
         ([&npy, &zarr, "--chunks", "1x0"], "chunks"),
     ] as [([&str; 4], &str); 5]
@@ -507,10 +507,10 @@ fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
     assert_eq!(found["dimension_names"], serde_json::json!([null, "y", "x"]));
     let (out, npy) = (dir.path("out.zarr"), dir.path("out.npy"));
     for (args, words) in [
-        (vec![zarr.as_str(), &npy, "--attrs", "{}"], "out.npy has no place for what --attrs says"),
-        (vec![&zarr, &npy, "--dims", "time,y,x"], "out.npy has no place for what --dims says"),
-        (vec![&zarr, "-", "--attrs", "{}"], "has no place for what --attrs says"),
-        (vec![&zarr, &stored, "--dims", "time,y,x"], "x has no place for what --dims says"),
+        (vec![zarr.as_str(), &npy, "--attrs", "{}"], "out.npy cannot store what --attrs gives"),
+        (vec![&zarr, &npy, "--dims", "time,y,x"], "out.npy cannot store what --dims gives"),
+        (vec![&zarr, "-", "--attrs", "{}"], "cannot store what --attrs gives"),
+        (vec![&zarr, &stored, "--dims", "time,y,x"], "x cannot store what --dims gives"),
         (vec![&zarr, &out, "--dims", "y,x"], "--dims: 2 names; "),
         (vec![&zarr, &out, "--attrs", "[3]"], "expected a JSON object"),
         (vec![&zarr, &out, "--attrs", "@/nowhere"], "/nowhere: No such file"),

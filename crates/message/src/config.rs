@@ -126,7 +126,7 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("inline", "payloads to another host up to this size are copied beside their header", 256, 0, 64 << 10),
     (
         "silence",
-        "a host that says nothing for so long is given up, in domains and pipes; who hangs up is known at once",
+        "a host that says nothing for so long is given up, in domains and pipes; a closed connection is noticed at once",
         10_000,
         500,
         86_400_000,

@@ -50,7 +50,7 @@ pub enum PipeError {
         source: Box<net::LinkFault>,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("{name}: every reader has closed; step {step} has nobody to go to (a writer whose readers come and go is opened with readers=\"any\"; a reader that another one follows says so: it is opened with on_loss=\"wait\", and leaves by abort() in the place of close())", name = named(pipe))]
+    #[error("{name}: every reader has closed; no reader is left for step {step} (open the writer with readers=\"any\" where readers come and go; a reader that another one is to follow is opened with on_loss=\"wait\" and leaves by abort() instead of close())", name = named(pipe))]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -177,7 +177,7 @@ impl PipeError {
     }
 }
 
-/// Layouts know of no pipe: whoever opens one names it, with `PipeError::at`.
+/// Layouts know of no pipe: the caller that opens one names it, with `PipeError::at`.
 impl From<LayoutError> for PipeError {
     fn from(source: LayoutError) -> PipeError {
         PortError::Layout { port: named(""), source }.into()
@@ -251,7 +251,7 @@ pub enum Mismatch {
         found: String,
     },
     /// Reader programs come and go, and no more can be there at once.
-    #[error("{programs} reader programs read it already, and no more can at once; program {found:?} can come when one of them has left")]
+    #[error("{programs} reader programs read it already, which is the most at once; program {found:?} can come when one of them has left")]
     Full {
         /// Programs that are there.
         programs: u32,

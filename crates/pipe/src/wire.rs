@@ -100,8 +100,8 @@ pub enum FromHost {
     Segment(u32),
     /// All units are ready.
     Go,
-    /// You are awaited no more: the others are. Who hears nothing after this has lost a unit 0; who had not
-    /// heard it had come to one that was leaving.
+    /// You are awaited no more: the others are. A unit that hears nothing after this has lost unit 0; one
+    /// that had not heard it had come to a unit 0 that was leaving.
     Noted {
         /// Whether another unit 0 may come in the place of this one.
         writers_wait: bool,

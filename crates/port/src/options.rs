@@ -177,7 +177,7 @@ pub struct Options {
     pub open_timeout: Duration,
     /// What the loss of a unit of this program means.
     pub on_loss: OnLoss,
-    /// Across hosts: a host that says nothing for so long is given up. Who hangs up is known to be gone at
+    /// Across hosts: a host that says nothing for so long is given up. A closed connection is noticed at
     /// once.
     pub silence: Duration,
     /// Across hosts: units of one host share memory. Otherwise they use the network to each other, too: for

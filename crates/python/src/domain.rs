@@ -1,34 +1,34 @@
 //! A unit's place in a domain of messages.
 
+mod borrow;
+mod mail;
+mod serving;
+
+pub use mail::words_of;
+pub use serving::Stop;
+
 use crate::array::Look;
 use crate::bytes;
 use crate::call::Call;
 use crate::channel::Channel;
 use crate::encode::{self, maybe_number, number};
 use crate::error;
-use crate::exit;
-use crate::guard::{self, lock, settle, Guard};
+use crate::guard::{lock, settle, Guard};
 use crate::handlers::{self, Handlers};
 use crate::lent::{self, Lent};
 use crate::options::maybe_seconds;
-use crate::received::region_array;
+use crate::received::Region;
+use borrow::raise;
+use mail::{check_out, FILLED};
 use numpy::PyArray1;
 use polyduct::host::clock;
-use polyduct::message::domain::inbox::Mail;
-use polyduct::message::domain::pending::CallError;
-use polyduct::message::domain::{self, Parcel, Reach, WeakDomain};
+use polyduct::message::domain::{Parcel, Reach};
 use polyduct::message::{self, MessageError};
-use polyduct::Error;
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// How often whoever serves looks at what no message tells.
-const SERVE_SLICE: Duration = Duration::from_millis(100);
 
 pub type Bytes<'py> = Bound<'py, PyArray1<u8>>;
 /// Unit, tag, and what was sent.
@@ -36,9 +36,6 @@ type Letter<'py> = (u32, u32, Bound<'py, PyAny>);
 type Given<'a, 'py> = &'a Bound<'py, PyAny>;
 /// The longest wait of a call; without it the domain's timeout holds.
 pub type Limit = Option<Duration>;
-
-/// Bytes that are copied with the interpreter, at most.
-const FILLED: usize = 64 << 10;
 
 /// One unit's place in a domain.
 #[pyclass(frozen, module = "polyduct._native")]
@@ -63,11 +60,6 @@ impl Domain {
         self.guard.is_ours()
     }
 
-    /// Whether it was not left.
-    pub fn is_joined(&self) -> bool {
-        lock(&self.domain).is_some()
-    }
-
     pub fn new(guard: Guard, domain: message::Domain) -> Domain {
         Domain {
             guard,
@@ -78,85 +70,6 @@ impl Domain {
             domain: Mutex::new(Some(domain)),
             handlers: Arc::default(),
         }
-    }
-
-    /// Calls `f` with the domain, with the interpreter: for what waits for nobody.
-    pub fn at_once<T>(&self, py: Python<'_>, f: impl FnOnce(&message::Domain) -> T) -> PyResult<T> {
-        let Some(domain) = lock(&self.domain).clone() else {
-            return Err(left(py));
-        };
-        let done = self.guard.at_once(py, || f(&domain));
-        self.put_back(py, domain);
-        done
-    }
-
-    fn sends_now(&self, py: Python<'_>, to: u32, tag: u32, given: &encode::Given<'_, '_>) -> PyResult<bool> {
-        match given.here() {
-            Some(payload) => self.at_once(py, |domain| domain.send_now(to, tag, given.words(), payload)),
-            None => Ok(false),
-        }
-    }
-
-    fn send_to(&self, py: Python<'_>, to: u32, tag: u32, what: Given<'_, '_>, limit: Limit) -> PyResult<()> {
-        let given = encode::look(what)?;
-        if self.sends_now(py, to, tag, &given)? {
-            return Ok(());
-        }
-        let words = given.words();
-        given.with(what, |payload| self.run_within(py, limit, |domain| domain.send(to, tag, words, payload)))
-    }
-
-    /// The exception for an error of a call that did not wait.
-    pub fn raise(&self, py: Python<'_>, e: &MessageError) -> PyErr {
-        // What is made of Python's may run anybody's finalizers, which may ask for this domain.
-        let domain = lock(&self.domain).clone();
-        match (e, domain) {
-            (MessageError::PeerLeft { unit }, _) if *unit == self.unit => left(py),
-            (_, None) => left(py),
-            (e, Some(domain)) => raise(py, e, &domain),
-        }
-    }
-
-    /// What a call leaves behind of the domain.
-    fn put_back(&self, py: Python<'_>, domain: message::Domain) {
-        if lock(&self.domain).is_none() {
-            // Another thread has left meanwhile: this may be the last handle, and the end of a thread is
-            // waited for.
-            py.detach(|| drop(domain));
-        }
-    }
-
-    /// Calls `f` with the domain, without the interpreter.
-    pub fn run<T: Send>(
-        &self,
-        py: Python<'_>,
-        f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
-    ) -> PyResult<T> {
-        self.run_within(py, None, f)
-    }
-
-    /// The same with a limit to what the call waits for.
-    pub fn run_within<T: Send>(
-        &self,
-        py: Python<'_>,
-        limit: Limit,
-        f: impl FnOnce(&message::Domain) -> Result<T, MessageError> + Send,
-    ) -> PyResult<T> {
-        let Some(domain) = lock(&self.domain).clone() else {
-            return Err(left(py));
-        };
-        let done = self.guard.run_within(
-            py,
-            limit,
-            || f(&domain),
-            |py, e| match e {
-                // By another thread, before this one was told.
-                MessageError::PeerLeft { unit } if *unit == self.unit => left(py),
-                e => raise(py, e, &domain),
-            },
-        );
-        self.put_back(py, domain);
-        done
     }
 
     /// Copies run after run, each to or from its offset in a region of a unit.
@@ -172,90 +85,6 @@ impl Domain {
             offsets.into_iter().zip(runs).try_for_each(|(offset, run)| copy(domain, offset, run))
         })
     }
-
-    /// Ends it, unless it was ended before. Gives it with what came of that.
-    fn end<T>(&self, end: impl FnOnce(&message::Domain) -> T) -> Option<(message::Domain, T)> {
-        let domain = lock(&self.domain).take()?;
-        let ended = self.guard.end(|| end(&domain));
-        domain.wake();
-        Some((domain, ended))
-    }
-
-    fn leave_now(&self, py: Python<'_>, limit: Limit) -> PyResult<()> {
-        let failed = |(domain, left): (_, Result<_, _>)| left.err().map(|error| (domain, error));
-        let Some((domain, error)) =
-            py.detach(|| clock::within(limit, || self.end(message::Domain::leave)).and_then(failed))
-        else {
-            return Ok(());
-        };
-        let error = guard::raised().unwrap_or_else(|| raise(py, &error, &domain));
-        py.detach(|| drop(domain));
-        Err(error)
-    }
-
-    fn leave_to_exit(&self) {
-        let domain = lock(&self.domain).take();
-        if let Some(domain) = domain {
-            exit::leave(exit::End::Domain(domain));
-        }
-    }
-
-    fn downgrade(&self) -> Option<WeakDomain> {
-        lock(&self.domain).as_ref().map(message::Domain::downgrade)
-    }
-
-    /// Waits for a message.
-    fn receive(&self, py: Python<'_>, from: Option<u32>, tag: Option<u32>, limit: Limit) -> PyResult<Mail> {
-        match self.at_once(py, |domain| domain.recv_now(from, tag))? {
-            Some(mail) => Ok(mail),
-            None => self.run_within(py, limit, |domain| domain.recv(from, tag)),
-        }
-    }
-
-    /// What a message is, in `out` if that is given.
-    fn open<'py>(
-        &self,
-        py: Python<'py>,
-        mail: Mail,
-        out: Option<Given<'_, 'py>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Mail { from, words, payload, .. } = mail;
-        let filled = out.filter(|out| payload.len() <= FILLED && encode::fill(out, words, &payload));
-        if let Some(out) = filled {
-            if let Some(domain) = lock(&self.domain).as_ref() {
-                domain.give_back(payload);
-            }
-            return Ok(out.clone());
-        }
-        let data = encode::decode(py, words, payload, from, || self.downgrade())?;
-        match out {
-            None => Ok(data),
-            Some(out) => py.import("polyduct._domain")?.call_method1("_into", (out, data)),
-        }
-    }
-}
-
-/// Refuses what cannot be filled, before anything is received.
-fn check_out(out: Option<Given<'_, '_>>) -> PyResult<()> {
-    match out {
-        Some(out) if !Look::at(out).is_some_and(|look| look.is_writeable) => {
-            out.py().import("polyduct._regions")?.call_method1("check_out", (out,)).map(drop)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The words and the payload for a handler.
-pub fn words_of(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<[u32; 4]> {
-    if args.len() > 4 {
-        let message = format!("{} arguments; a message has four at most", args.len());
-        return Err(error::own(py, "Misuse", &message));
-    }
-    let mut words = [0; 4];
-    for (word, arg) in words.iter_mut().zip(args.iter_borrowed()) {
-        *word = number("an argument", &arg)?;
-    }
-    Ok(words)
 }
 
 /// Bytes of each of so many runs of one length; at least 1, which none has where there are none.
@@ -266,22 +95,6 @@ fn run_len(py: Python<'_>, len: usize, runs: usize) -> PyResult<usize> {
         }
         size => Ok(size.unwrap_or(0).max(1)),
     }
-}
-
-fn left(py: Python<'_>) -> PyErr {
-    error::own(py, "Closed", "the domain was left")
-}
-
-/// The exception for an error of a domain's call.
-fn raise(py: Python<'_>, error: &MessageError, domain: &message::Domain) -> PyErr {
-    let raised = error::raise(py, &Error::from(error.clone()));
-    if let MessageError::PeerLost { unit, .. } | MessageError::Call(CallError::PeerGone { unit, .. }) = error
-    {
-        // A class of our own takes any attribute.
-        let pid = domain.pid(*unit).ok().flatten();
-        let _ = pid.map(|pid| raised.value(py).setattr("pid", pid));
-    }
-    raised
 }
 
 #[pymethods]
@@ -308,11 +121,7 @@ impl Domain {
         out: Option<Given<'_, 'py>>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (from, tag) = (maybe_number("from_", from)?, maybe_number("tag", tag)?);
-        let limit = maybe_seconds(py, "timeout", timeout)?;
-        check_out(out)?;
-        let mail = self.receive(py, from, tag, limit)?;
-        self.open(py, mail, out)
+        self.recv_from(py, from, tag, out, timeout).map(|(_, _, what)| what)
     }
 
     /// The same with who sent it, and its tag.
@@ -384,10 +193,10 @@ impl Domain {
         timeout: Option<f64>,
     ) -> PyResult<bool> {
         let limit = maybe_seconds(py, "timeout", timeout)?;
-        let stop = &stop.get().0;
+        let stop = stop.get();
         self.run(py, |domain| {
             let deadline = limit.map(|limit| clock::now().saturating_add(limit));
-            let done = || stop.load(Ordering::Acquire) || calls.iter().any(|call| call.get().is_over());
+            let done = || stop.is_set() || calls.iter().any(|call| call.get().is_over());
             domain.wait_any(&wanted, deadline, done)
         })
     }
@@ -458,38 +267,17 @@ impl Domain {
 
     /// Handles what comes until more handlers have run than `seen`, for 0.1 s and `seconds` at most.
     fn serve(&self, py: Python<'_>, seen: u64, seconds: f64) -> PyResult<()> {
-        if self.at_once(py, |domain| domain.serve_now(|| self.handlers.handled() != seen))? {
-            return Ok(());
-        }
-        let time = SERVE_SLICE.min(Duration::try_from_secs_f64(seconds).unwrap_or(SERVE_SLICE));
-        self.run(py, |domain| {
-            domain.serve_until(Some(clock::now() + time), || self.handlers.handled() != seen)
-        })
+        self.serve_beyond(py, seen, seconds)
     }
 
     /// Handles what comes until `stop_serving` is called with the same `stop`.
     fn serve_in_background(&self, py: Python<'_>, stop: &Bound<'_, Stop>) -> PyResult<()> {
-        let stop = &stop.get().0;
-        loop {
-            let served = self.run(py, |domain| {
-                // A domain's timeout ends the wait, too.
-                while !stop.load(Ordering::Acquire) {
-                    domain.serve_until(None, || stop.load(Ordering::Acquire))?;
-                }
-                Ok(())
-            });
-            match served {
-                // A handler wanted to end the program, which no thread beside the first can; those who call
-                // wait for the next.
-                Err(e) if !e.is_instance_of::<PyException>(py) => e.write_unraisable(py, None),
-                served => return served,
-            }
-        }
+        self.serve_until_stopped(py, stop.get())
     }
 
     /// Has the one stop that serves in the background with this `stop`, or will.
     fn stop_serving(&self, py: Python<'_>, stop: &Bound<'_, Stop>) -> PyResult<()> {
-        stop.get().0.store(true, Ordering::Release);
+        stop.get().set();
         self.run(py, |domain| {
             domain.wake();
             Ok(())
@@ -554,7 +342,7 @@ impl Domain {
 
     /// A new region of this unit.
     fn region(&self, py: Python<'_>, id: u32, len: usize) -> PyResult<Region> {
-        self.run(py, |domain| domain.region(id, len)).map(Region)
+        self.run(py, |domain| domain.region(id, len)).map(Region::from)
     }
 
     /// Bytes of a region of a unit.
@@ -636,7 +424,7 @@ impl Domain {
     /// A region of a unit.
     fn region_of(&self, py: Python<'_>, unit: u32, id: u32, timeout: Option<f64>) -> PyResult<Region> {
         let limit = maybe_seconds(py, "timeout", timeout)?;
-        self.run_within(py, limit, |domain| domain.region_of(unit, id)).map(Region)
+        self.run_within(py, limit, |domain| domain.region_of(unit, id)).map(Region::from)
     }
 
     /// An exception in a handler.
@@ -685,53 +473,5 @@ impl Domain {
 
     fn __clear__(&self) {
         self.handlers.clear();
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        if !self.guard.is_ours() {
-            if let Ok(mut domain) = self.domain.try_lock() {
-                // Dropping it would have the parent's unit leave.
-                std::mem::forget(domain.take());
-            }
-            return;
-        }
-        let dropped = Python::try_attach(|py| match exit::nobody_runs(py) {
-            true => self.leave_to_exit(),
-            false => {
-                // Nobody is there to be told but the hook for such errors.
-                self.leave_now(py, None).unwrap_or_else(|error| error.write_unraisable(py, None));
-                settle(py);
-            }
-        });
-        if dropped.is_none() {
-            drop(self.end(message::Domain::leave));
-        }
-    }
-}
-
-/// Has one thread stop that serves in the background; each has its own, since several may serve.
-#[pyclass(frozen, module = "polyduct._native")]
-#[derive(Default)]
-pub struct Stop(AtomicBool);
-
-#[pymethods]
-impl Stop {
-    #[new]
-    fn new() -> Stop {
-        Stop::default()
-    }
-}
-
-/// Memory that other units put into and get from.
-#[pyclass(frozen, module = "polyduct._native")]
-pub struct Region(domain::Region);
-
-#[pymethods]
-impl Region {
-    /// Its bytes, where they lie.
-    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bytes<'py>> {
-        region_array(py, self.0.clone())
     }
 }

@@ -41,7 +41,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<domain::Stop>()?;
     module.add_class::<call::Call>()?;
     module.add_class::<channel::Channel>()?;
-    module.add_class::<domain::Region>()?;
+    module.add_class::<received::Region>()?;
     module.add_class::<lent::Lent>()?;
     module.add_class::<received::Received>()?;
     module.add_class::<store::Store>()?;

@@ -3,7 +3,7 @@
 use numpy::ndarray::ArrayView1;
 use numpy::PyArray1;
 use polyduct::host::process::own_pid;
-use polyduct::message::domain::{Region, WeakDomain};
+use polyduct::message::domain::{self, WeakDomain};
 use pyo3::prelude::*;
 
 /// Payloads from so many bytes on go back to the domain when their array goes: fresh memory is slow.
@@ -19,7 +19,7 @@ pub struct Received {
 
 enum Memory {
     Payload(Vec<u8>, WeakDomain),
-    Region(Region),
+    Region(domain::Region),
 }
 
 /// A payload as an array, which owns it, and gives it back to the domain that it is from.
@@ -34,9 +34,22 @@ pub fn payload_array<'py>(
     }
 }
 
-/// A region as an array.
-pub fn region_array(py: Python<'_>, region: Region) -> PyResult<Bound<'_, PyArray1<u8>>> {
-    over(py, Memory::Region(region))
+/// Memory that other units put into and get from.
+#[pyclass(frozen, module = "polyduct._native")]
+pub struct Region(domain::Region);
+
+impl From<domain::Region> for Region {
+    fn from(region: domain::Region) -> Region {
+        Region(region)
+    }
+}
+
+#[pymethods]
+impl Region {
+    /// Its bytes, where they lie.
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u8>>> {
+        over(py, Memory::Region(self.0.clone()))
+    }
 }
 
 fn over(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyArray1<u8>>> {

@@ -14,6 +14,7 @@
 //! * `again`: writers that fill again what their predecessors had published.
 //! * [`rebuild`]: the state made anew from what the units know of themselves.
 //! * `may`: what a `poll_*` would say, for those who do not ask yet.
+//! * `offer`: parts of a step that lie in their writers' own memory.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod fault;
 pub mod geometry;
 pub mod lossy;
 mod may;
+mod offer;
 pub mod places;
 pub mod rebuild;
 #[cfg(test)]
@@ -36,7 +38,7 @@ use bell::ring;
 use bits::Bits;
 use fault::Fault;
 use geometry::{Geometry, Sizes, FREED, GLOBAL, PUBLISHED};
-use polyduct_os::sync::{fence, Line, Ordering};
+use polyduct_os::sync::{Line, Ordering};
 use polyduct_port::{Policy, Side, UnitName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -435,45 +437,6 @@ impl Slots {
         } else {
             self.is_shown_block(turn)
         }
-    }
-
-    /// Says that this step's part of writer `unit` does not lie in its slot but at `address` of its own
-    /// memory. Before [`publish`](Self::publish).
-    pub fn offer(&self, unit: u32, turn: Turn, address: u64) {
-        let line = self.line(self.geometry.writer(unit));
-        line.w[OFFER].store(address, Ordering::Relaxed);
-        line.w[OFFER_STEP].store(turn.step + 1, Ordering::Release);
-        self.line(self.geometry.slot(turn.slot)).w[OFFERS].store(turn.step + 1, Ordering::Release);
-    }
-
-    /// Takes an offer back: the part lies in its slot after all. A reader that was copying finds out
-    /// [afterwards](Self::offered) and copies again.
-    pub fn withdraw(&self, unit: u32) {
-        self.line(self.geometry.writer(unit)).w[OFFER_STEP].store(0, Ordering::SeqCst);
-        ring(self.published_bell());
-    }
-
-    /// Where writer `unit`'s part of a visible step lies in its own memory, if it is not in its slot. What
-    /// was copied from there is good if the answer is still the same after the copy.
-    pub fn offered(&self, unit: u32, turn: Turn) -> Option<u64> {
-        if self.line(self.geometry.slot(turn.slot)).w[OFFERS].load(Ordering::Acquire) != turn.step + 1 {
-            return None;
-        }
-        fence(Ordering::SeqCst);
-        let line = self.line(self.geometry.writer(unit));
-        let mine = line.w[OFFER_STEP].load(Ordering::Acquire) == turn.step + 1;
-        mine.then(|| line.w[OFFER].load(Ordering::Relaxed))
-    }
-
-    /// A reader may not look into writer `unit`'s memory: asks it to withdraw this step's offer.
-    pub fn refuse_offer(&self, unit: u32, turn: Turn) {
-        self.line(self.geometry.writer(unit)).w[REFUSED].store(turn.step + 1, Ordering::Release);
-        ring(self.freed_bell());
-    }
-
-    /// Whether a reader asked writer `unit` to withdraw this step's offer.
-    pub fn is_refused(&self, unit: u32, turn: Turn) -> bool {
-        self.line(self.geometry.writer(unit)).w[REFUSED].load(Ordering::Acquire) == turn.step + 1
     }
 
     /// Whether every reader program has released this turn's slot (or is gone).

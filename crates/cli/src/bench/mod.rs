@@ -23,8 +23,8 @@ Examples:
   polyduct bench --dir /mnt/scratch
   polyduct bench --json | jq '.[] | select(.ratio and .ratio < 0.8)'
 
-The ratio is to the limit of the machine that stands beside it: of rates, 1 is all of it and less is less; of times, 1 is the
-limit and more is slower. Other programs on the machine make all of it noisy.";
+Each ratio compares a figure with the limit of the machine that stands beside it: a rate of 1 reaches the limit and
+less is slower; a time of 1 reaches it and more is slower. Other programs on the machine make all figures noisy.";
 
 /// Measure this machine.
 #[derive(Args)]

@@ -44,29 +44,29 @@ Examples:
 SRC and DST are
   PATH.npy                NumPy's form
   PATH.raw                the bytes of the row-major array and nothing else
-  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (data). Written, it
-                          replaces that one, and the others stay
-  PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. Written,
-                          with chunks of up to 32 MiB, not compressed, unless --chunks and
-                          --compress say more, and else as the group or the array that is
-                          replaced; read, any chunks, also in shards, and of gzip, zstd and
-                          blosc
+  PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (a new one: data).
+                          Writing replaces that tensor and keeps the others
+  PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. It is
+                          written like its group or the array that it replaces, in chunks of
+                          up to 32 MiB, not compressed, unless --chunks and --compress say
+                          otherwise. Any chunks can be read, also in shards, and those of
+                          gzip, zstd and blosc
   store:DIR/NAME          a dataset in a store over many disks
   pipe:NAME               a pipe
   -                       standard input or output; in a run what the run gave
-  a named pipe            like - a stream: .npy arrays one after the other, each a step. SRC may be
-                          plain bytes instead, whose --shape and --dtype say what they are; to DST
-                          they go if its name ends in .raw
-DST may also be a directory that is there: the file in it is called as SRC is.
+  a named pipe            a stream, like -: .npy arrays one after the other, each a step. SRC may
+                          also be plain bytes, if --shape and --dtype say what they are; a DST
+                          whose name ends in .raw gets plain bytes
+DST may also be a directory that exists: the file in it gets the name of SRC.
 A file or directory appears under its name when it is complete, not before.";
 
 /// Arguments of `polyduct cp`.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CpArgs {
-    /// Where the array is.
+    /// The source.
     src: String,
-    /// Where it shall be.
+    /// The destination.
     dst: String,
     /// How the units divide the array between them (default: pieces of its bytes). Between files it
     /// says only which dimensions a step has: they copy a few MiB at a time.
@@ -85,11 +85,11 @@ pub struct CpArgs {
     /// Convert the elements to --dtype. A step is held in memory then, a part of it in each unit.
     #[arg(long, requires = "dtype")]
     convert: bool,
-    /// What is written down of the array, besides what the source says and in place of what has the same
-    /// name: a JSON object, or the file that holds one. For Zarr and stores.
+    /// Attributes of the array, besides those of the source and in place of those with the same name: a JSON
+    /// object, or the file that holds one. For Zarr and stores.
     #[arg(long, value_name = "JSON|@FILE", value_parser = about::attributes)]
     attrs: Option<about::Attrs>,
-    /// What the dimensions are called, that of the steps included: time,y,x. For Zarr.
+    /// Names of the dimensions, that of the steps included: time,y,x. For Zarr.
     #[arg(long, value_name = "NAMES", value_parser = about::dims)]
     dims: Option<about::DimNames>,
     /// Compress the chunks: zstd, gzip, gzip:0 to gzip:9, blosc (LZ4 of shuffled bytes), or none. For Zarr.
@@ -126,13 +126,13 @@ enum CpError {
     Port { url: String, source: Box<Error> },
     #[error("--layout: {0}")]
     Layout(LayoutError),
-    #[error("--convert needs a source that tells its element type; of {src} --dtype says it")]
+    #[error("--convert needs a source that tells its element type; for {src} it is told by --dtype")]
     ConvertRaw { src: String },
-    #[error("--verify reads both sides again, which a pipe or a stream cannot give")]
+    #[error("--verify reads both sides again, and a pipe or a stream can be read only once")]
     VerifyStream,
-    #[error("a stream is read or written as a whole, by one unit: --{option} has no use there")]
+    #[error("a stream is read or written as a whole, by one unit: --{option} cannot be used with it")]
     StreamShared { option: &'static str },
-    #[error("--convert has no use for a stream; copy it into a file first")]
+    #[error("--convert cannot be used with a stream; copy it into a file first")]
     ConvertStream,
     #[error("{}: it is no .npy stream; plain bytes need --shape and --dtype", stream::name(src, Mode::Read))]
     StreamUntold { src: String },
@@ -144,7 +144,7 @@ enum CpError {
     Stream { src: String, error: StreamError },
     #[error("{dst}: {error}")]
     Output { dst: String, error: std::io::Error },
-    #[error("{dst} has no place for what --{option} says")]
+    #[error("{dst} cannot store what --{option} gives")]
     NoPlace { dst: String, option: &'static str },
     #[error("--dims: {named} names; {src} has {dims} dimensions, its steps included")]
     Dims { src: String, named: usize, dims: usize },
@@ -157,7 +157,7 @@ enum CpError {
     Steps { src: String, dst: String },
     #[error("{url}: the system gives no memory for {bytes} bytes, a unit's part of a step; copy with more --units")]
     NoMemory { url: String, bytes: u64 },
-    #[error("cannot have a thread for each of the units: {0}")]
+    #[error("cannot start a thread for each unit: {0}")]
     Threads(#[from] OsError),
 }
 

@@ -74,7 +74,7 @@ fn findings(units: u32, config: &Config, fits: bool, there: &There) -> Vec<Findi
     let tasks = match tightest {
         Some((left, whose)) if left < needs => Finding::warn(
             name("tasks"),
-            format!("they need {needs}, processes and threads; {left} are {whose}"),
+            format!("they need {needs} processes and threads; {left} are {whose}"),
             "raise that limit, or have fewer units here",
         ),
         Some((left, whose)) => Finding::ok(name("tasks"), format!("they need {needs}; {left} are {whose}")),
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(little[1].1, "a unit that talks to all needs 2108; 1024 may be had");
         assert_eq!(
             little[2].1,
-            "they need 1536, processes and threads; 1000 are left by the control group (pids.max)"
+            "they need 1536 processes and threads; 1000 are left by the control group (pids.max)"
         );
         let user = said(512, &there(64 << 30, 1 << 20, 10_000, 100));
         assert!(user[2].1.ends_with("100 are allowed to this user (ulimit -u)"), "{}", user[2].1);

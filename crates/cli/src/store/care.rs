@@ -33,7 +33,7 @@ pub struct ScrubArgs {
 pub struct RebuildArgs {
     /// The store's directory.
     dir: PathBuf,
-    /// Go on with the units that are there although others served later, and are gone for good: what was
+    /// Go on with the units that are there although others, which are gone for good, served later: what was
     /// written then is given up.
     #[arg(long)]
     give_up_newer: bool,
@@ -52,10 +52,10 @@ pub struct ReplaceArgs {
     /// Its new directory, or directories, A+B; without it the unit has come back where it was.
     #[arg(long, value_name = "DIR")]
     with: Option<String>,
-    /// Take the directory even where it belongs to something else: what it has is lost.
+    /// Take the directory even if it belongs to something else: its content is lost.
     #[arg(long)]
     force: bool,
-    /// Give the unit up although it is in use, as when its disk is about to fail: what it has is computed
+    /// Give the unit up although it is in use, as when its disk is about to fail: its content is computed
     /// from the others.
     #[arg(long, requires = "with")]
     in_use: bool,

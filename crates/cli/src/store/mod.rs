@@ -18,7 +18,7 @@ Examples:
   polyduct store status /data/s
   polyduct store replace /data/s 2 --with /mnt/e/s && polyduct store rebuild /data/s
 
-Programs open store:DIR/NAME like any file. A folder of names is made by naming something in it.";
+Programs open store:DIR/NAME like any file. A folder comes to be when a dataset is named in it.";
 
 /// Arguments of `polyduct store`.
 #[derive(Args)]

@@ -120,7 +120,7 @@ pub(super) fn ask(
         };
         let mut handed = patience.handed.borrow_mut();
         if units.len() != fds.len() || handed.len() + fds.len() > patience.who.near.len() {
-            return Err(out_of_turn(to, "processes that nobody is"));
+            return Err(out_of_turn(to, "processes of no known unit"));
         }
         for (unit, fd) in units.into_iter().zip(fds) {
             handed.insert(unit, PidFd::handed(fd)?);

@@ -171,8 +171,8 @@ impl Inner {
         })
     }
 
-    /// Whether words of a collective operation wait for room, or for a connection. Who they are for receives
-    /// until it has them, so they do not wait for long.
+    /// Whether words of a collective operation wait for room, or for a connection. The unit that they are for
+    /// receives until it has them, so they do not wait for long.
     fn owes_words(&self) -> bool {
         let words = [system::BARRIER, system::OFFER, system::AGREED, system::CAME];
         let is_word = |head: &Head| words.contains(&head.handler);
@@ -218,8 +218,8 @@ impl Inner {
     }
 
     /// A unit that will not come to the collective operation that this one has come to: the lowest, so that
-    /// all who wait name the same. Who does not come keeps all others, directly or not. Who has come to
-    /// another comes before who is gone, often because of it.
+    /// all waiting units name the same. A unit that does not come keeps all others, directly or not. One that
+    /// has come to another operation goes before one that is gone, often because of it.
     fn who_never_comes(&self) -> Option<MessageError> {
         let mine = self.units.board().came(self.units.me());
         self.who_is_at_odds().or_else(|| {
@@ -232,9 +232,9 @@ impl Inner {
         })
     }
 
-    /// The better reason for an error of a collective operation: who is at odds with others may have left for
-    /// it before this unit has sent to it, or has heard of that. In order, nobody leaves what it has come to
-    /// before it has heard of all.
+    /// The better reason for an error of a collective operation: a unit that is at odds with others may have
+    /// left for it before this unit has sent to it, or has heard of that. In order, nobody leaves what it has
+    /// come to before it has heard of all.
     fn odds_behind(&self, error: MessageError) -> MessageError {
         let mine = self.units.board().came(self.units.me()).count();
         if matches!(error, MessageError::PeerLeft { unit } if self.units.board().came(unit).count() >= mine) {
@@ -255,8 +255,8 @@ impl Inner {
         })
     }
 
-    /// Says to all on other hosts what this unit has come to: only some have heard it. Who is at odds with it
-    /// then says the same, to those whom this unit is not at odds with.
+    /// Says to all on other hosts what this unit has come to: only some have heard it. A unit that is at odds
+    /// with it then says the same, to those that this unit is not at odds with.
     fn tell_of_odds(&self) {
         let [low, high] = self.units.board().came(self.units.me()).words();
         for to in self.units.hosts().far() {

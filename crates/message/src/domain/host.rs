@@ -2,8 +2,8 @@
 //! noticed.
 //!
 //! Every unit listens on an abstract Unix socket, so nothing has to be removed when it ends, however it ends.
-//! One thread serves it, and watches the processes of all other units by descriptors: who ends without a word
-//! on the [board](super::board) is lost.
+//! One thread serves it, and watches the processes of all other units by descriptors: a unit that ends
+//! without a word on the [board](super::board) is lost.
 
 mod join;
 
@@ -131,7 +131,7 @@ pub trait Events: Send + 'static {
     fn region(&mut self, id: u32) -> Result<Whereabouts, String>;
     /// A unit is gone: it has left in order, or was lost.
     fn gone(&mut self, unit: Address, left: bool);
-    /// The board says that a unit has given up: whoever waits is to look at it.
+    /// The board says that a unit has given up: threads that wait are to look at it.
     fn gave_up(&mut self);
 }
 

@@ -58,8 +58,8 @@ impl HostId {
     }
 }
 
-/// For each unit the lowest that shares its host: what unit 0 tells all of where they run. Who does not know
-/// its host is alone.
+/// For each unit the lowest that shares its host: what unit 0 tells all of where they run. A unit that does
+/// not know its host is alone.
 pub fn beside(ids: &[Option<HostId>]) -> Vec<Address> {
     let mut first = HashMap::new();
     let lowest =
@@ -117,7 +117,7 @@ impl Hosts {
         (0..self.lowest.len() as Address).filter(|&unit| self.is_far(unit))
     }
 
-    /// Whether a unit is on another host. Who is no unit is not.
+    /// Whether a unit is on another host. A number of no unit is not.
     #[inline]
     pub fn is_far(&self, unit: Address) -> bool {
         self.lowest.get(unit as usize).is_some_and(|low| Some(low) != self.lowest.get(self.me as usize))

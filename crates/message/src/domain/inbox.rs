@@ -213,7 +213,7 @@ impl Mailbox {
         self.mails.iter().any(|(m, _)| fits((from, tag), m.from, m.tag))
     }
 
-    /// Nobody waits for such a message. Who does all the same says so again at the next look.
+    /// Nobody waits for such a message. A call that does all the same says so again at the next look.
     pub fn forget_awaited(&mut self, from: Option<Address>, tag: Option<u32>) {
         self.awaited.retain(|&a| a != (from, tag));
     }

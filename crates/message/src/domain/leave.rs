@@ -18,8 +18,8 @@ pub(super) struct Part {
     pub(super) inner: Arc<Inner>,
     /// The process that takes part: a fork of it does not.
     pub(super) process: u32,
-    /// None where no other unit is on this host. It goes after the unit has left: who waits for room for last
-    /// words is told by it of those who will never make any.
+    /// None where no other unit is on this host. It goes after the unit has left: a unit that waits for room
+    /// for last words is told by it of those that will never make any.
     pub(super) _host: Option<Host>,
 }
 
@@ -90,8 +90,8 @@ impl Domain {
 }
 
 impl Inner {
-    /// Leaves when others have what this unit sent; the first time. Who has left takes no mail any more: two
-    /// that leave would each wait for room that the other makes by taking its own.
+    /// Leaves when others have what this unit sent; the first time. A unit that has left takes no mail any
+    /// more: two that leave would each wait for room that the other makes by taking its own.
     pub(super) fn leave(&self) -> Result<(), MessageError> {
         if self.units.leaves() {
             return Ok(());

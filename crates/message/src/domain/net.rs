@@ -318,9 +318,8 @@ impl Net {
     /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent.
     /// `because` of a loss it does not wait for long.
     ///
-    /// # Errors
-    /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: who does not have
-    /// all by then is told.
+    /// # Errors [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: units
+    /// that do not have all by then are told.
     pub fn leave(&self, units: &Units, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
         let mut words = units.board().came(units.me()).0.to_le_bytes().to_vec();

@@ -63,7 +63,7 @@ impl Receiving {
         &self.bell
     }
 
-    /// A link to a unit stands: whoever receives looks at it from now on.
+    /// A link to a unit stands: threads that receive look at it from now on.
     pub fn add_link(&self, from: Address, receiver: Receiver<Buffer>) {
         lock(&self.fresh).push((from, receiver));
         self.tell_news();
@@ -225,8 +225,8 @@ impl Progress {
         }
     }
 
-    /// Whether there are links to look at that [`arm`](Progress::arm) has not seen. Who finds such after it
-    /// was about to sleep must tell them, too: their peers would write without a call.
+    /// Whether there are links to look at that [`arm`](Progress::arm) has not seen. A thread that finds such
+    /// after it was about to sleep must tell them, too: their peers would write without a call.
     pub fn has_unarmed(&self) -> bool {
         self.unarmed
     }

@@ -72,7 +72,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// Shares of `limit` bytes each. Whoever receives sleeps at `bell`.
+    /// Shares of `limit` bytes each. Threads that receive sleep at `bell`.
     pub fn new(limit: u64, bell: Arc<Bell>) -> Rooms {
         Rooms { limit, shares: Default::default(), again: AtomicBool::new(false), bell }
     }

@@ -195,8 +195,8 @@ impl Units {
         self.leaves.load(Ordering::Acquire)
     }
 
-    /// This unit leaves in order, and its links end. Returns the loss that it leaves because of: who goes on
-    /// after one does not.
+    /// This unit leaves in order, and its links end. Returns the loss that it leaves because of: none where
+    /// it goes on after losses.
     pub fn leave(&self) -> Option<Address> {
         let because = self.leaves_because_of().filter(|_| self.options.on_loss == OnLoss::Raise);
         self.board.leave(self.me(), because);
@@ -276,7 +276,7 @@ impl Units {
         }
         let pid = self.processes.pid(unit).map_or(String::new(), |pid| format!(" (pid {pid})"));
         let reason = if unit == self.me() {
-            "others have given this unit up, which is the one that is told".to_owned()
+            "the other units have given this unit up".to_owned()
         } else if self.board.has_given_up(unit) {
             format!("it gave up{pid}")
         } else if self.hosts.is_far(unit) {

@@ -1,4 +1,4 @@
-//! Waits: whoever waits receives for all, or sleeps while another thread does.
+//! Waits: a thread that waits receives for all, or sleeps while another thread does.
 
 use super::handlers::in_handler;
 use super::progress::Progress;

@@ -84,7 +84,7 @@ pub enum LinkError {
     #[error("no room for another connection")]
     Busy,
     /// A life of the unit that was lost tries to come back; only a replacement may.
-    #[error("this life of unit {unit} was lost before; only a replacement may come")]
+    #[error("unit {unit} was lost with this process; only a replacement may come")]
     Dead {
         /// The unit.
         unit: Address,

@@ -15,7 +15,9 @@ where
     T: Display,
 {
     /// The two speak different versions.
-    #[error("this unit speaks version {found} of the handshake, the one that it asked version {expected}")]
+    #[error(
+        "this unit speaks version {found} of the handshake; the unit that it asked speaks version {expected}"
+    )]
     Version {
         /// The version of the unit that was asked.
         expected: u32,
@@ -97,7 +99,7 @@ where
     #[error("it has already ended")]
     Over,
     /// The system refused something to the unit that was asked.
-    #[error("{unit} could not: {error}")]
+    #[error("{unit} failed: {error}")]
     System {
         /// The unit that was asked.
         unit: P,

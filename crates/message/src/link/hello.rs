@@ -152,8 +152,8 @@ pub fn check_start(bytes: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-/// What a side tells the other when it turns it away. It is not authenticated: who can write on the wire
-/// could have cut the connection as well.
+/// What a side tells the other when it turns it away. It is not authenticated: an attacker who can write on
+/// the wire could have cut the connection as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeRefusal {
     /// Another version.

@@ -65,8 +65,8 @@ pub fn whose(found: u32, expected: u32) -> String {
     match found == expected {
         false => format!("belongs to user {found}, not to user {expected}"),
         true => format!(
-            "may belong to anybody: this process and that one look like user {found}, as all do whom their user namespaces do \
-             not map; run both in one user namespace that maps their user (`unshare --map-current-user`)"
+            "may belong to any user: this process and that one both appear as user {found}, as do all users that a user \
+             namespace does not map; run both in one user namespace that maps their user (`unshare --map-current-user`)"
         ),
     }
 }

@@ -3,6 +3,8 @@
 //! There is no thread: whoever asks waits here for the answer, and learns of deaths while it waits. What unit
 //! 0 says between two calls waits in the socket.
 
+mod domain;
+mod leave;
 mod meet;
 mod rejoin;
 #[cfg(test)]
@@ -13,36 +15,29 @@ use super::mend::{is_of_the_way, Calls, Mended, Mending};
 use super::session::Session;
 use super::silence::seconds;
 use super::wire::{Ask, Tell};
-use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError, Refusal};
 use crate::port::{not_replaced, stop_error};
 use crate::programs::Programs;
 use crate::ready::Wait;
 use crate::serve::HOST;
-use crate::watch::no_thread;
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::meeting::{RETRY, SLICE};
-use polyduct_message::{domain::Domain, LinkError, MessageError};
+use polyduct_message::LinkError;
 use polyduct_os::{
     clock,
-    poll::{poll, EventFd, PollItem},
+    poll::{poll, PollItem},
 };
 use polyduct_port::{Options, PortError, PortName, Side, UnitName, MAX_PROGRAMS, MAX_UNITS};
 use polyduct_slots::{fault::Fault, rebuild::Granted, Begin, Next, Stop};
 use rejoin::Survivor;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a unit waits for unit 0 to confirm that a connection's end is a death.
 pub const VERDICT: Duration = Duration::from_millis(500);
 /// Connections that nobody needs any more and that are taken from the door at once, at most.
 const VISITS: usize = 64;
-/// How long a leaving unit waits for unit 0's good-bye.
-const BYE: Duration = Duration::from_secs(2);
-
 /// What connects a unit to unit 0.
 pub struct Client {
     session: Session<Ask>,
@@ -384,68 +379,6 @@ impl Client {
         self.notice.map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
     }
 
-    /// Joins the domain of the port. Its units do not know who died before they met; unit 0 of the pipe does,
-    /// and says so meanwhile.
-    pub fn join_domain(
-        &mut self,
-        domain: &mut PortDomain,
-        wishes: &DomainOptions,
-        step: u64,
-    ) -> Result<Domain, PipeError> {
-        let pipe = self.pipe.clone();
-        let done = EventFd::new().map_err(crate::join::system(&pipe))?;
-        let over = Arc::new(AtomicBool::new(false));
-        let asked = over.clone();
-        let (joined, ended) = std::thread::scope(|s| {
-            let listens = || {
-                let ended = self.listen(&done, None, step);
-                over.store(ended.is_some(), Ordering::Release);
-                ended
-            };
-            let thread = std::thread::Builder::new().spawn_scoped(s, listens).map_err(no_thread(&pipe))?;
-            let joined = domain.join(wishes, move || asked.load(Ordering::Acquire));
-            let _ = done.signal();
-            Ok::<_, PipeError>((joined, thread.join().unwrap_or_default()))
-        })?;
-        let Err(error) = joined else { return joined };
-        let is_loss = matches!(&error, PipeError::Domain { source, .. }
-            if matches!(**source, MessageError::PeerLost { .. } | MessageError::PeerLeft { .. }));
-        // Those who met hear at once of each other's end, and maybe before unit 0's word of whose end made
-        // them go.
-        let ended = ended.or_else(|| {
-            let _ = done.drain();
-            is_loss.then(|| self.listen(&done, Some(clock::now() + VERDICT), step)).flatten()
-        });
-        Err(ended.unwrap_or(error))
-    }
-
-    /// Takes what unit 0 says until `done` is signalled or `deadline` is over. Gives how the pipe has ended,
-    /// if it has.
-    fn listen(&mut self, done: &EventFd, deadline: Option<Duration>, step: u64) -> Option<PipeError> {
-        loop {
-            if let Err(e) = self.take(step) {
-                return Some(e);
-            }
-            if let Some(stop) = self.notice {
-                return Some(self.stopped(stop, step));
-            }
-            // What is still to be read, a reader's next step, is for later; whom the domain needs is gone.
-            if self.ended.is_some() {
-                return Some(self.gone(LinkError::Closed.into()));
-            }
-            let left = deadline.map(|d| d.saturating_sub(clock::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return None;
-            }
-            let mut items = vec![PollItem::readable(done)];
-            items.extend(self.item());
-            let happened = poll(&mut items, left.into_iter().chain(self.look_in()).min());
-            if happened.is_err() || items[0].is_ready() {
-                return None;
-            }
-        }
-    }
-
     /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
     pub fn accuse(&mut self, unit: UnitName, fault: &LinkFault) -> Result<(), PipeError> {
         self.say(&Ask::Lost(unit, seconds(fault, self.options.silence)))
@@ -461,57 +394,6 @@ impl Client {
             pid: 0,
             silence: silence(silent),
         })
-    }
-
-    /// Leaves: what was said before reaches unit 0.
-    pub fn leave(&mut self, ask: &Ask) {
-        self.gives_up = matches!(ask, Ask::Abort);
-        let _ = self.say(ask);
-        self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
-        if self.bye {
-            // With that unit 0 knows that its good-bye was heard, and does not look for this unit.
-            let _ = self.say(ask);
-        }
-        self.door = None;
-        self.session.channel().shut();
-    }
-
-    /// Leaves for a reason that the others know, or shall know.
-    pub fn give_up(&mut self) {
-        let known = self.stop.or(self.notice).is_some();
-        self.leave(if known { &Ask::Leave } else { &Ask::Abort });
-    }
-
-    /// Stays for the readers after a stop, within the port's patience.
-    pub fn outlast(&mut self) {
-        let _ = self.say(&Ask::Leave);
-        self.wait_for_bye(self.options.timeout);
-    }
-
-    fn wait_for_bye(&mut self, limit: Option<Duration>) {
-        let start = clock::now();
-        // Another unit 0 has to know that this unit did not die.
-        let comes_back = self.options.timeout.map_or(self.calls.most, |most| most.min(self.calls.most));
-        while !self.bye && !self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
-            let heard = self.hear();
-            let is_late = self.is_cut_off() && self.calls.revives && !self.gives_up;
-            let limit = if is_late { limit.map(|l| l.max(comes_back)) } else { limit };
-            let left = limit.map(|l| l.saturating_sub(clock::now() - start));
-            match heard {
-                Ok(Some(Tell::Bye)) => self.bye = true,
-                Ok(Some(_)) => {}
-                Ok(None) if left.is_some_and(|l| l.is_zero()) || self.poll(Vec::new(), left).is_err() => {
-                    return
-                }
-                Ok(None) => {}
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Whether unit 0 has said that nobody needs this unit any more.
-    pub fn is_dismissed(&self) -> bool {
-        self.bye
     }
 
     /// An error for a peer that answered something else than it should.

@@ -96,7 +96,7 @@ fn shake_hands(
     }
 }
 
-/// Whether nobody listens there: who did is gone, or is not there yet.
+/// Whether nobody listens there: the listener is gone, or is not there yet.
 pub fn is_refused(fault: &LinkFault) -> bool {
     matches!(fault, LinkFault::System(OsError::NotListening { .. }))
 }

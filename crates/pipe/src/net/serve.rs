@@ -4,6 +4,7 @@
 mod away;
 mod own;
 mod revive;
+mod tell;
 
 use super::channel::Channel;
 use super::hub::Hub;
@@ -35,9 +36,6 @@ use std::time::Duration;
 
 /// Connections that wait for the place of a unit whose connection broke, at most.
 const EARLY: usize = 64;
-/// How long the last words to the others may take.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
 /// What unit 0 learns when the pipe is open.
 pub struct Opened {
     /// The control state.
@@ -418,12 +416,6 @@ impl Server {
         }
     }
 
-    fn send_all_but(&mut self, one: ConnId, message: &Tell) {
-        let is_other = |&&id: &&ConnId| id != one && self.rendezvous.is_member(id);
-        let members: Vec<ConnId> = self.conns.keys().filter(is_other).copied().collect();
-        members.into_iter().for_each(|id| self.send(id, message));
-    }
-
     fn lost(&mut self, unit: UnitName, pid: u32) {
         tracing::warn!(%unit, pid, "lost");
         if let Some((hub, _)) = &self.open {
@@ -448,97 +440,5 @@ impl Server {
         self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
         self.welcome = Some((welcome, 0));
         Ok(())
-    }
-
-    fn send(&mut self, to: ConnId, message: &Tell) {
-        if let Some(conn) = self.conns.get_mut(&to) {
-            // A peer that is gone is noticed by its hangup.
-            let _ = conn.session.post(message.clone()).and_then(|()| conn.session.flush());
-        }
-    }
-
-    /// Says what there is to tell. Who leaves in good order is not waited for by another unit 0.
-    fn say(&mut self, told: &[(ConnId, Tell)]) {
-        for (id, tell) in told {
-            let leaves = matches!(tell, Tell::Bye);
-            let stood = self.open.as_ref().filter(|_| leaves).and_then(|(hub, _)| hub.stood(*id));
-            if let Some((unit, stands)) = stood {
-                self.known.entry(unit).or_default().left = Some(stands);
-                self.tell_known(*id, unit);
-            }
-            self.send(*id, tell);
-        }
-    }
-
-    /// Tells the others what is known of a unit by now.
-    fn tell_known(&mut self, but: ConnId, unit: UnitName) {
-        let known = self.known.get(&unit).filter(|_| self.lasts()).cloned();
-        known.into_iter().for_each(|known| self.send_all_but(but, &Tell::Units(vec![(unit, known)])));
-    }
-
-    /// Whether unit 0 may be replaced.
-    fn lasts(&self) -> bool {
-        self.open.as_ref().is_some_and(|(hub, _)| hub.waits_for(Side::Writer))
-    }
-
-    /// A unit may go.
-    fn let_go(&mut self, id: ConnId) {
-        if self.lasts() {
-            let known = self.known.iter().map(|(unit, known)| (*unit, known.clone()));
-            self.send(id, &Tell::Units(known.collect()));
-        }
-        self.send(id, &Tell::Meet(FromHost::Go, std::process::id(), None, 0));
-    }
-
-    /// Tells the others what there is to tell, and unit 0 whether it is alone.
-    fn tell(&mut self) {
-        // What one is told may be what another waits for.
-        loop {
-            let Some((hub, _)) = &mut self.open else { return };
-            let told = hub.poll();
-            if told.is_empty() {
-                break;
-            }
-            self.say(&told);
-        }
-        let Some((hub, _)) = &self.open else { return };
-        if self.outcome.is_some() {
-            return;
-        }
-        let alone = !self.shared.alone.swap(hub.is_alone(), Ordering::AcqRel) && hub.is_alone();
-        let over = hub.readers_are_over();
-        if !self.shared.readers_over.swap(over, Ordering::AcqRel) && over || alone {
-            hub.slots().wake_all();
-        }
-    }
-
-    /// What was said last shall reach the others before the connections close.
-    fn say_last_words(&mut self) {
-        self.tell();
-        let told = self.open.as_mut().map(|(hub, _)| hub.last_words()).unwrap_or_default();
-        self.say(&told);
-        let end = clock::now() + LAST_WORDS;
-        // Who is cut off comes back for them: without, it would take unit 0 for dead.
-        self.serve_all();
-        while self.conns.values().any(|conn| matches!(conn.way, Way::Broke(_))) && clock::now() < end {
-            if !self.wait(Some(end)) {
-                break;
-            }
-            self.serve_all();
-            self.welcome_strangers();
-        }
-        for conn in self.conns.values_mut() {
-            while let Ok(false) = conn.session.flush() {
-                let left = end.saturating_sub(clock::now());
-                if left.is_zero()
-                    || poll(&mut [PollItem::writable(conn.session.channel())], Some(left)).is_err()
-                {
-                    break;
-                }
-            }
-            // Unread questions would turn the end into a reset.
-            while let Ok(Some(_)) = conn.session.hear::<Ask>() {}
-            conn.session.channel().shut();
-        }
     }
 }

@@ -19,7 +19,7 @@ pub enum StoreError {
 
     // -- the caller's misuse --
     /// A name that no dataset can have.
-    #[error("{store}: {name:?} is no name of a dataset: {problem}")]
+    #[error("{store}: {name:?} cannot name a dataset: {problem}")]
     BadName {
         /// The store.
         store: String,

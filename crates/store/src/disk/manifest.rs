@@ -244,8 +244,8 @@ impl Manifest {
         Ok(*blake3::hash(self.to_text()?.as_bytes()).as_bytes())
     }
 
-    /// Whether a unit may be in the directories that are new for it: whoever reads this manifest takes them
-    /// for paths, and none is, lies in or holds another directory of the store.
+    /// Whether a unit may be in the directories that are new for it: readers of this manifest take them for
+    /// paths, and none is, lies in or holds another directory of the store.
     ///
     /// # Errors
     /// [`StoreError::Manifest`], [`StoreError::Bad`].

@@ -16,8 +16,8 @@ const LONGEST: u64 = 64 << 20;
 /// Requests at once, where a row has a chunk on more units.
 const DEPTH: u32 = 16;
 
-/// Gives blocks of an object by way of the protocol, which repairs: whoever asks it becomes the store's owner
-/// for as long as this lives.
+/// Gives blocks of an object by way of the protocol, which repairs: a process that asks it becomes the
+/// store's owner for as long as this lives.
 pub struct Repairer<'a> {
     store: &'a Store,
     object: u64,
@@ -47,7 +47,7 @@ impl<'a> Repairer<'a> {
         };
         owned.read(self.object, block).map_err(|error| {
             if let VolumeError::Damaged { .. } = error {
-                let name = owned.name_of(self.object).unwrap_or("a dataset that has no name any more");
+                let name = owned.name_of(self.object).unwrap_or("a dataset without a name");
                 events::note_once(&self.store.dir, &format!("{name:?} is beyond repair: {error}"));
             }
             owned.error(error)

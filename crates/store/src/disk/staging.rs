@@ -1,7 +1,7 @@
 //! A window of a step at a time, in the memory of the unit that moves it to or from the disks.
 //!
 //! The rows of a step are cut into windows, and these are dealt round to the units: one each, and then the
-//! next round. Whoever has elements of a window copies them there, or from there, directly. There are two
+//! next round. Units that have elements of a window copy them there, or from there, directly. There are two
 //! halves, used in turn: while one is moved the other is filled. So the memory is small, and stays in the
 //! caches, however large the step is.
 

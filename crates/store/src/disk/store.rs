@@ -1,47 +1,34 @@
-//! A store on disks: opened, looked at, changed.
+//! A store on disks: opened, looked at, and owned to be changed.
+
+mod locks;
+mod names;
 
 use super::disks::{self, Disks};
 use super::events;
 use super::home::{self, Home};
 use super::manifest::{self, Manifest};
-use super::meta::{check_name, Meta};
 use super::owned::Owned;
 use super::shelf::Shelf;
-use super::turn::{self, Before, InUse, Turn, Who, BEING_WRITTEN};
+use super::turn::{Before, Turn, Who, BEING_WRITTEN};
 use super::StoreError;
 use crate::volume::epochs::{told_by, Epochs};
 use crate::volume::rows::Rows;
 use crate::volume::sums::{ObjectId, Stamp};
 use crate::volume::units::{Cause, UnitError};
 use crate::volume::{Geometry, Volume, VolumeError};
-use polyduct_os::lock::{hold, is_held, Hold};
-use polyduct_os::{clock, dir, process, Errno, OsError};
-use polyduct_port::{Interrupt, PortError, PortName};
+use locks::open_lock;
+use polyduct_os::lock::{is_held, Hold};
+use polyduct_os::{clock, dir, Errno, OsError};
+use polyduct_port::Interrupt;
 use rustix::fs::StatVfsMountFlags;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The file whose bytes are locked: byte 0 by who changes the store, byte 1 + n by who uses object n, and
-/// others by who appends to it, and by who waits.
-const LOCK: &str = "lock";
 /// Entries of a directory that are looked at in search of a manifest.
 const MAX_LOOKED_AT: usize = 1024;
-/// Numbers of objects are below this.
-const APPENDING: u64 = 1 << 50;
-/// The same for all units of a program that appends.
-const APPENDERS: u64 = 1 << 51;
-/// Who waits to become the one who changes the store.
-const WAITING: u64 = 1 << 52;
-/// Pauses between attempts to become that one.
-const RETRY: Duration = Duration::from_millis(1);
-/// How long another leaves those who wait alone with it.
-const POLITE: Duration = Duration::from_millis(3);
-/// How long a turn may be that of a process that is stopped.
-const STOPPED: Duration = Duration::from_secs(3);
 
 /// A store: a directory with a manifest, and the directories of its units.
 ///
@@ -168,14 +155,14 @@ impl Store {
         own.filter(|own| own.serial >= newest.serial).unwrap_or(newest)
     }
 
-    /// What changes with who is read, and where that is. Who compares it opens the files of units anew when
-    /// it is another: what a unit has that is not read any more may be old.
+    /// What changes with who is read, and where that is. A caller that compares it opens the files of units
+    /// anew when it differs: what a unit has that is not read any more may be old.
     pub(super) fn number(&self) -> Result<u64, StoreError> {
         home::number(&self.lock)
             .map_err(|e| StoreError::sys(&self.shown, "read which units are read", manifest::errno(&e)))
     }
 
-    /// Becomes the one who changes the store; whoever was it and did not finish is made up for.
+    /// Becomes the process that changes the store, and finishes what an earlier one had begun.
     ///
     /// # Errors
     /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`PortError::Interrupted`];
@@ -217,8 +204,8 @@ impl Store {
         Ok(Owned::new(self, volume.map_err(StoreError::volume(&self.shown))?, turn))
     }
 
-    /// Whether nothing can be written to a file system of some unit. Who only reads must not make such a unit
-    /// stale: nobody could bring it up to date, and where all are so nothing would be left.
+    /// Whether nothing can be written to a file system of some unit. A process that only reads must not make
+    /// such a unit stale: none could bring it up to date, and where all units are so nothing would be left.
     fn has_units_to_read(&self) -> Result<bool, StoreError> {
         let is_to_read = |dir: &PathBuf| {
             rustix::fs::statvfs(dir).is_ok_and(|of| of.f_flag.contains(StatVfsMountFlags::RDONLY))
@@ -265,7 +252,7 @@ impl Store {
         turn.ends_well = true;
         if let (changes @ 1.., Before::Unfinished) = (volume.replayed(), before) {
             self.note(&format!(
-                "who changed the store last did not end its turn; changes that stood in the logs and were done again: {changes}"
+                "the process that changed the store last did not finish; changes of the logs that were done again: {changes}"
             ));
         }
         if let Some((found, served)) = volume.given_up() {
@@ -301,66 +288,6 @@ impl Store {
         events::note(&self.dir, what);
     }
 
-    /// Waits for the lock of byte 0, over a description of its own: this process's threads exclude each
-    /// other, too.
-    fn turn(&self, how: Hold) -> Result<InUse, StoreError> {
-        let lock = self.lock_file()?;
-        let os = StoreError::os(&self.shown);
-        // Who comes again and again lets those go first who wait: they would never look at the right moment.
-        if is_held(&lock, WAITING).map_err(&os)? {
-            std::thread::sleep(POLITE);
-        }
-        let start = clock::now();
-        let mut waits = None;
-        while !hold(&lock, 0, how).map_err(&os)? {
-            self.goes_on_waiting(start, &mut || turn::holder(&lock))?;
-            if waits.is_none() {
-                waits = Some(self.share(WAITING)?);
-            }
-            std::thread::sleep(RETRY);
-        }
-        Ok(InUse { lock: Arc::new(lock), byte: 0 })
-    }
-
-    /// Whether who waits since then is to go on; `holder` tells which process has the turn. One that is
-    /// stopped comes to no end by itself: who would wait as long as it lives is told after a while.
-    fn goes_on_waiting(
-        &self,
-        start: Duration,
-        holder: &mut dyn FnMut() -> Option<u32>,
-    ) -> Result<(), StoreError> {
-        if self.interrupt.as_ref().is_some_and(|ask| ask()) {
-            return Err(StoreError::Port(PortError::Interrupted {
-                port: PortName::Store(self.shown.clone()),
-                unit: None,
-            }));
-        }
-        let waited = clock::now().saturating_sub(start);
-        let is_over = match self.timeout {
-            Some(limit) => waited >= limit,
-            None => waited >= STOPPED && holder().is_some_and(process::is_stopped),
-        };
-        match is_over {
-            true => Err(StoreError::Busy { store: self.shown.clone(), waited, by: who_is(holder()) }),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes the units for a turn: whoever came by another directory may have them.
-    fn take_units(&self, disks: &mut Disks) -> Result<(), StoreError> {
-        disks.share(self.geometry().parity());
-        if disks.are_wanted() {
-            std::thread::sleep(POLITE);
-        }
-        let start = clock::now();
-        while !disks.take() {
-            self.goes_on_waiting(start, &mut || disks.holder())?;
-            std::thread::sleep(RETRY);
-        }
-        disks.taken();
-        Ok(())
-    }
-
     /// The same store, opened once more. Where one of the two leaves off the other goes on, unless somebody
     /// else had a turn: so a program that makes many datasets reads what there is but once.
     ///
@@ -391,139 +318,6 @@ impl Store {
         let (kept, timeout, interrupt) = (self.kept.clone(), *timeout, interrupt.clone());
         Ok(Store { shown, dir, manifest, lock, read_only, fd, kept, timeout, interrupt })
     }
-
-    /// Notes that an object is in use, until what is returned is dropped.
-    pub(super) fn use_object(&self, object: u64) -> Result<InUse, StoreError> {
-        self.share(1 + object)
-    }
-
-    /// Holds a byte that nobody ever holds alone.
-    fn share(&self, byte: u64) -> Result<InUse, StoreError> {
-        let lock = self.lock_file()?;
-        hold(&lock, byte, Hold::Shared).map_err(StoreError::os(&self.shown))?;
-        Ok(InUse { lock: Arc::new(lock), byte })
-    }
-
-    /// The same as [`use_object`](Store::use_object), by the file of locks that this store has open: of one
-    /// object only.
-    pub(super) fn use_here(&self, object: u64) -> Result<InUse, StoreError> {
-        hold(&self.lock, 1 + object, Hold::Shared).map_err(StoreError::os(&self.shown))?;
-        Ok(InUse { lock: Arc::clone(&self.lock), byte: 1 + object })
-    }
-
-    /// Becomes the only program that appends to an object, until what is returned is dropped. Nobody of
-    /// another that did is left: what such a one still wrote would go where this one writes.
-    pub(super) fn append_alone(&self, object: u64, name: &str) -> Result<InUse, StoreError> {
-        let (lock, os) = (self.lock_file()?, StoreError::os(&self.shown));
-        let alone = hold(&lock, APPENDING + object, Hold::Alone).map_err(&os)?
-            && !is_held(&lock, APPENDERS + object).map_err(&os)?;
-        match alone {
-            true => Ok(InUse { lock: Arc::new(lock), byte: APPENDING + object }),
-            false => Err(self.appends(name)),
-        }
-    }
-
-    /// Another program appends.
-    pub(super) fn appends(&self, name: &str) -> StoreError {
-        let what = format!("another program that appends to {name:?}");
-        StoreError::Exists { store: self.shown.clone(), what }
-    }
-
-    /// Notes that this unit's program appends to an object, until what is returned is dropped.
-    pub(super) fn append_along(&self, object: u64) -> Result<InUse, StoreError> {
-        self.share(APPENDERS + object)
-    }
-
-    /// The file of locks, opened anew: what holds a lock lets it go when it is closed.
-    fn lock_file(&self) -> Result<File, StoreError> {
-        Ok(open_lock(&self.fd).map_err(StoreError::os(&self.shown))?.0)
-    }
-
-    /// All datasets, by name.
-    ///
-    /// # Errors
-    /// As [`own`](Store::own).
-    pub fn datasets(&self) -> Result<BTreeMap<String, Meta>, StoreError> {
-        self.own_to_read()?.datasets()
-    }
-
-    /// Removes datasets, with `folder` also all those of folders; all or, where one is not there, none.
-    /// Returns how many. Who reads one goes on.
-    ///
-    /// # Errors
-    /// [`StoreError::NotThere`]; as [`own`](Store::own).
-    pub fn remove(&self, names: &[&str], folder: bool) -> Result<usize, StoreError> {
-        names.iter().try_for_each(|name| check_name(&self.shown, name))?;
-        let mut owned = self.own()?;
-        let mut gone = BTreeSet::new();
-        for &name in names {
-            let inside = format!("{name}/");
-            let of_this = |there: &&String| *there == name || folder && there.starts_with(&inside);
-            let mut found = owned.names().keys().filter(of_this).cloned().peekable();
-            if found.peek().is_none() {
-                let hint = match owned.names().keys().any(|there| there.starts_with(&inside)) {
-                    true => "; it is a folder: remove it with all that it has (-r)".into(),
-                    false => owned.hint(),
-                };
-                return Err(StoreError::NotThere { store: self.shown.clone(), name: name.into(), hint });
-            }
-            gone.extend(found);
-        }
-        let n = gone.len();
-        owned.commit_names(gone.into_iter().map(|name| (name, None)).collect())?;
-        Ok(n)
-    }
-
-    /// Gives a dataset, or a folder, another name.
-    ///
-    /// # Errors
-    /// [`StoreError::NotThere`], [`StoreError::Exists`], [`StoreError::BadName`]; as [`own`](Store::own).
-    pub fn rename(&self, from: &str, to: &str) -> Result<usize, StoreError> {
-        check_name(&self.shown, from)?;
-        check_name(&self.shown, to)?;
-        let mut owned = self.own()?;
-        let inside = format!("{from}/");
-        let mut changes = Vec::new();
-        for (name, entry) in owned.names() {
-            if let Some(rest) = name.strip_prefix(from).filter(|_| name == from || name.starts_with(&inside))
-            {
-                check_name(&self.shown, &format!("{to}{rest}"))?;
-                changes.push((name.clone(), None));
-                changes.push((format!("{to}{rest}"), Some(entry.clone())));
-            }
-        }
-        if changes.is_empty() {
-            let hint = owned.hint();
-            return Err(StoreError::NotThere { store: self.shown.clone(), name: from.into(), hint });
-        }
-        if from == to {
-            return Ok(changes.len() / 2);
-        }
-        if to.starts_with(&inside) {
-            let (store, name) = (self.shown.clone(), to.to_owned());
-            return Err(StoreError::BadName { store, name, problem: "it lies in what is to be renamed" });
-        }
-        owned.check_free(to, &[])?;
-        let n = changes.len() / 2;
-        owned.commit_names(changes)?;
-        Ok(n)
-    }
-
-    /// Changes what is written down of a dataset.
-    ///
-    /// # Errors
-    /// [`StoreError::NotThere`]; [`StoreError::Bad`] for more than 1 MiB; as [`own`](Store::own).
-    pub fn set_attributes(
-        &self,
-        name: &str,
-        attributes: serde_json::Map<String, serde_json::Value>,
-    ) -> Result<(), StoreError> {
-        let mut owned = self.own()?;
-        let (mut entry, mut meta) = owned.find(name)?;
-        meta.attributes = attributes;
-        entry.about = meta.to_bytes(&self.shown)?;
-        owned.commit_names(vec![(name.to_owned(), Some(entry))])
-    }
 }
 
 /// Where a path leads: to a store, and a dataset in it. The store is the first directory on the way that is
@@ -552,33 +346,6 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
         return Err(StoreError::BadName { store: shown.clone(), name: shown, problem: "it is not UTF-8" });
     };
     Ok((dir.to_owned(), name.to_owned()))
-}
-
-/// A process, for people.
-fn who_is(process: Option<u32>) -> String {
-    let Some((pid, line)) = process.and_then(|pid| Some((pid, process::command_line(pid)?))) else {
-        return "another process".into();
-    };
-    let stopped = if process::is_stopped(pid) { ", which is stopped," } else { "" };
-    format!("process {pid} ({line}){stopped}")
-}
-
-/// Opens the file of locks of a store, and says why it cannot be written, if so. Where it is not there then,
-/// nobody else can hold anything either: the manifest stands in for it.
-fn open_lock(dir: &OwnedFd) -> Result<(File, Option<Errno>), OsError> {
-    let open = |name, how| Ok::<_, OsError>(File::from(dir::open_beneath(dir.as_fd(), name, how, false)?.0));
-    let why = match open(LOCK, dir::Open::Make) {
-        Ok(lock) => return Ok((lock, None)),
-        Err(e) => match e.errno() {
-            Some(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => errno,
-            _ => return Err(e),
-        },
-    };
-    let lock = match open(LOCK, dir::Open::Read) {
-        Err(e) if e.errno() == Some(Errno::NOENT) => open(manifest::NAME, dir::Open::Read)?,
-        lock => lock?,
-    };
-    Ok((lock, Some(why)))
 }
 
 /// Whether the system refuses something for ever.

@@ -46,7 +46,7 @@ impl Stage {
             Some(Stage::Ready | Stage::Memory) => "is not ready yet",
             Some(Stage::Step) => "comes with another step",
             Some(Stage::Close) => "closes the dataset",
-            None => "does what nobody knows",
+            None => "does something unknown",
         }
     }
 }
@@ -191,7 +191,7 @@ impl Team {
     fn unpack<T: DeserializeOwned>(&self, unit: u32, bytes: &[u8]) -> Result<T, StoreError> {
         match postcard::take_from_bytes(bytes) {
             Ok((what, [])) => Ok(what),
-            Ok(_) => Err(self.nonsense(unit, &"it goes on")),
+            Ok(_) => Err(self.nonsense(unit, &"there are more bytes than expected")),
             Err(e) => Err(self.nonsense(unit, &e)),
         }
     }

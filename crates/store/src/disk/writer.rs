@@ -311,7 +311,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Writes a row of several steps: whoever has it. What no step has filled is what older rows left there.
+    /// Writes a row of several steps, in the unit that has it. What no step has filled is what older rows
+    /// left there.
     fn flush_row(&mut self, row: u64) -> Result<(), StoreError> {
         let mine = self.team.as_ref().is_some_and(|team| !self.windows.rows(0, team.unit()).0.is_empty());
         if let Some(staging) = self.staging.as_mut().filter(|_| mine) {

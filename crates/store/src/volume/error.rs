@@ -18,7 +18,7 @@ pub enum VolumeError {
     },
     /// More units are gone than there is parity.
     #[error(
-        "{missing} of {units} units are not to be used, and the parity makes up for {parity}: {}",
+        "{missing} of {units} units cannot be used, and the parity makes up for {parity}: {}",
         each(lost)
     )]
     TooManyLost {
@@ -35,8 +35,8 @@ pub enum VolumeError {
     },
     /// Other units served later than those that are there: what was written then would be given up.
     #[error(
-        "the units that are there were last used in epoch {found}, and epoch {served} was served since, by {}: what was written \
-         then is there only with them. Bring them back; if they are gone for good, `polyduct store rebuild DIR --give-up-newer` goes \
+        "the units that are there were last used in epoch {found}, and epoch {served} was served since, by {}: only they have \
+         what was written then. Bring them back; if they are gone for good, `polyduct store rebuild DIR --give-up-newer` goes \
          on without it",
         units(had_part)
     )]
@@ -51,9 +51,9 @@ pub enum VolumeError {
     /// Units were copied, and both have served since. Each has what the other lacks, and they are not taken
     /// for one store.
     #[error(
-        "units of this store have gone on apart, so that each has what the other lacks: {} in epoch {}, and {} in epoch \
-         {}. Take the directories of one side away and the others serve; then `polyduct store replace` makes that side \
-         anew from them",
+        "units of this store were changed apart from each other, so that each side has what the other lacks: {} in epoch {}, \
+         and {} in epoch {}. Take the directories of one side away, and the other side serves; then `polyduct store \
+         replace` makes the first side anew from it",
         units(&.0[0].units),
         .0[0].epoch,
         units(&.0[1].units),
@@ -64,7 +64,7 @@ pub enum VolumeError {
     /// acknowledged before that. Whether a change that was to be acknowledged is there tells the next
     /// opening.
     #[error(
-        "{what} could not be read or written in the store's directory, and nothing is done without it: {why}"
+        "{what} could not be read or written in the store's directory, and the store does nothing without it: {why}"
     )]
     Home {
         /// What was to be written.
@@ -90,7 +90,7 @@ pub enum VolumeError {
         parity: u32,
     },
     /// A unit cannot take part: it failed, or what it holds is in the way.
-    #[error("unit {unit} does not join: {why}")]
+    #[error("unit {unit} cannot join: {why}")]
     NotJoined {
         /// The unit.
         unit: u32,
@@ -98,7 +98,7 @@ pub enum VolumeError {
         why: String,
     },
     /// Only a lost unit is replaced.
-    #[error("unit {unit} does not join: it is in use, and only a lost unit is replaced")]
+    #[error("unit {unit} cannot join: it is in use, and only a lost unit is replaced")]
     InUse {
         /// The unit.
         unit: u32,

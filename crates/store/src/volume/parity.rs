@@ -11,8 +11,8 @@ pub fn zeros() -> Block {
     Box::new([0; BLOCK])
 }
 
-/// Adds one block to another.
-pub(super) fn xor(into: &mut [u8; BLOCK], from: &[u8; BLOCK]) {
+/// Adds bytes to as many others.
+pub(super) fn xor(into: &mut [u8], from: &[u8]) {
     for (a, b) in into.iter_mut().zip(from) {
         *a ^= b;
     }
@@ -28,7 +28,7 @@ pub fn encode(geometry: Geometry, data: &[&[u8; BLOCK]]) -> Vec<Block> {
         0 => Vec::new(),
         1 => {
             let mut sum = zeros();
-            data.iter().for_each(|block| xor(&mut sum, block));
+            data.iter().for_each(|block| xor(&mut sum[..], &block[..]));
             vec![sum]
         }
         _ => {
@@ -78,7 +78,7 @@ pub fn complete(geometry: Geometry, word: &[Option<Block>]) -> Option<Vec<Block>
     let missing: Vec<usize> = (0..data.len()).filter(|&i| data[i].is_none()).collect();
     if let ([lost], [Some(sum)]) = (&missing[..], parity) {
         let mut found = sum.clone();
-        data.iter().flatten().for_each(|block| xor(&mut found, block));
+        data.iter().flatten().for_each(|block| xor(&mut found[..], &block[..]));
         whole[*lost] = found;
     }
     if !missing.is_empty() && parity.len() > 1 {

@@ -112,9 +112,9 @@ impl<U: Units> Volume<U> {
             }
         }
         self.memory.damaged = match (&self.memory.last, bad) {
-            (None, _) => Some("which epoch was served last is not known, and is written down anew"),
+            (None, _) => Some("the record of the epoch served last could not be read, and is written anew"),
             (Some(_), 1..) => {
-                Some("a copy of which epoch was served last could not be read, and is written anew")
+                Some("a copy of the record of the epoch served last could not be read, and is written anew")
             }
             _ => None,
         };

@@ -48,8 +48,8 @@ impl Members {
     }
 }
 
-/// An epoch. Its count is higher than that of any other that its units know of. Who begins one draws its
-/// nonce at random: of two copies of a unit each may begin one of the same count, and they are not the same
+/// An epoch. Its count is higher than that of any other that its units know of. Its nonce is drawn at random
+/// when it begins: of two copies of a unit each may begin one of the same count, and they are not the same
 /// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch {

@@ -146,7 +146,7 @@ pub enum Cause {
     /// There was no room; what was there is as it was.
     Full,
     /// The system refused this process what it would have given another, or the same at another time:
-    /// descriptors, memory, rights. The unit is as good as before; who asked goes no further, as if it ended
+    /// descriptors, memory, rights. The unit is as good as before; the caller goes no further, as if it ended
     /// here. The system's number.
     Caller(i32),
 }

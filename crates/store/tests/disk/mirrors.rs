@@ -70,7 +70,11 @@ fn what_the_other_mirror_served_can_be_given_up_or_forgotten() {
     let place = split();
     std::fs::remove_file(place.0.join("served")).unwrap();
     check(&place.0, "x", &dataset(), "*", 1, 0..1).into_iter().for_each(|r| r.unwrap());
-    assert!(events(&place).contains("which epoch was served last is not known"), "{}", events(&place));
+    assert!(
+        events(&place).contains("the record of the epoch served last could not be read"),
+        "{}",
+        events(&place)
+    );
     assert!(place.0.join("served").exists());
 }
 

@@ -347,5 +347,5 @@ fn openings_that_were_cut_short_stop_nobody() {
         Ok(())
     };
     again(None).unwrap();
-    assert!(again(Some(Bug::BeforeUnserved)).unwrap_err().contains("are not to be used"));
+    assert!(again(Some(Bug::BeforeUnserved)).unwrap_err().contains("cannot be used"));
 }

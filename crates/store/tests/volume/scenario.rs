@@ -287,7 +287,7 @@ impl Run {
             states += 1;
             if (gone | rotten | 1 << unit).count_ones() > self.geometry.parity() {
                 let too_many = match seen_without {
-                    Err(e) if e.contains("are not to be used") || e.contains("was served since") => true,
+                    Err(e) if e.contains("cannot be used") || e.contains("was served since") => true,
                     Err(e) if e.contains("is damaged") && rotten != 0 => false,
                     Err(e) => return Err(lost(unit, "beyond parity", e)),
                     Ok(_) => false,

@@ -217,7 +217,9 @@ pub(super) fn ask_to_join(
             let members = Processes::new(who.near, members, who.unit, patience.handed.take());
             match members.are_told() {
                 true => Ok((board, members)),
-                false => Err(out_of_turn(first, "a welcome without the processes that have no number here")),
+                false => {
+                    Err(out_of_turn(first, "a welcome that lacks processes of other process namespaces"))
+                }
             }
         }
         (Answer::Refused(reason), _) => Err(MessageError::refused(who.name, reason)),

@@ -248,8 +248,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// What happened next, if anything did. Looks at the sockets, too: who calls this again and again is
-    /// served sooner than by the endpoint's thread, and who will not for a while had better
+    /// What happened next, if anything did. Looks at the sockets, too: a caller that calls this again and
+    /// again is served sooner than by the endpoint's thread, and one that will not for a while had better
     /// [`rest`](NetEndpoint::rest).
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! Strangers that come by datagrams: nothing is kept of them before they have shown that they can be reached
 //! and know the key.
 //!
-//! Who knocks is given a cookie. A first message is made for that cookie, so it counts at one address and for
-//! seconds: one that was recorded and is sent again from elsewhere, or later, is answered like a knock. Only
-//! who knows the key takes up one of [`PLACES`], for as long as a handshake may take. Whoever connects
-//! repeats its message until it is answered, so nothing here has a timer.
+//! A peer that knocks is given a cookie. A first message is made for that cookie, so it counts at one address
+//! and for seconds: one that was recorded and is sent again from elsewhere, or later, is answered like a
+//! knock. Only a peer that knows the key takes up one of [`PLACES`], for as long as a handshake may take. A
+//! connecting side repeats its message until it is answered, so nothing here has a timer.
 
 use super::cookie::{answer, Cookies};
 use super::incarnations::Incarnations;

@@ -1,8 +1,8 @@
 //! Links over a network: TCP connections and UDP datagrams.
 //!
-//! Strangers come to the [acceptor]; whoever is to be reached is [dialled](dial), or [called](call). After
-//! the proof of the key a [stream] or the [datagram socket](datagram) carries frames; the [records] of a
-//! stream carry all else that is in order, too. Nothing here blocks and nothing reads a clock: calls that
+//! Strangers come to the [acceptor]; a peer that is to be reached is [dialled](dial), or [called](call).
+//! After the proof of the key a [stream] or the [datagram socket](datagram) carries frames; the [records] of
+//! a stream carry all else that is in order, too. Nothing here blocks and nothing reads a clock: calls that
 //! depend on the time take it as an argument.
 //!
 //! [records]: record

@@ -1,6 +1,6 @@
 //! Memory that peers put into and get from, without the owner's processor.
 //!
-//! A [`Region`] is a segment: whoever has mapped it copies to and from it directly, at the speed of memory.
+//! A [`Region`] is a segment: units that have mapped it copy to and from it directly, at the speed of memory.
 //! Memory that was not made for sharing is reached through the kernel ([`RemoteMemory`]).
 //!
 //! A put or a get is done when the call returns. Two at once on the same bytes, or one at the same time as

@@ -4,7 +4,6 @@ use super::{cause_of, errno_of, is_full, Disks, Unit, Unopened};
 use crate::disk::turn::Share;
 use crate::volume::units::Cause;
 use std::fmt::Display;
-use std::os::fd::AsFd;
 
 impl Disks {
     /// What a turn is to hold: the first of the units that can be opened, so many that whoever else has a
@@ -23,8 +22,8 @@ impl Disks {
 
     fn share_of(&mut self, unit: usize) {
         let Some(Ok(of)) = self.units.get_mut(unit) else { return };
-        let Some(first) = of.chain.first() else { return };
-        match Share::of(first.dir.as_fd(), of.read_only) {
+        let Some(first) = of.first() else { return };
+        match Share::of(first, of.read_only) {
             Ok(share) => of.share = Some(share),
             // Nobody can have changed it, or nobody can be told.
             Err(_) if of.read_only => {}

@@ -56,8 +56,8 @@ impl RecordWriter {
         RecordWriter { sealer, queue, queued: 0, own: Vec::new(), start: 0, end: 0, pending, apart: false }
     }
 
-    /// Bytes that wait for the socket. Whoever queues more keeps it bounded: a caller stops at its limit and
-    /// goes on when [`write`](RecordWriter::write) has made room.
+    /// Bytes that wait for the socket. Callers keep it bounded: a caller stops at its limit and goes on when
+    /// [`write`](RecordWriter::write) has made room.
     pub fn queued_bytes(&self) -> usize {
         self.queued + self.pending.len()
     }
