@@ -160,7 +160,7 @@ fn plain_bytes_are_what_the_options_say() {
         ),
         (&array[..], vec!["-", &raw, "--units", "2"], 2, "--units cannot be used with it"),
         (&array[..], vec!["-", &raw, "--layout", "block,*,*"], 2, "--layout cannot be used with it"),
-        (&array[..], vec!["-", &raw, "--verify"], 2, "cannot give"),
+        (&array[..], vec!["-", &raw, "--verify"], 2, "can be read only once"),
         (&array[..], vec!["-", &raw, "--convert", "--dtype", "f8"], 2, "--convert"),
         (&array[..], vec!["-", "/nowhere/x.raw"], 1, "/nowhere/x.raw"),
     ] {

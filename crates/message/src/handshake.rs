@@ -20,8 +20,9 @@ const HEADER: usize = 8;
 
 /// What every message begins with.
 const MAGIC: [u8; 4] = *b"PDUC";
-/// The version of all that is said in these messages, whatever meets.
-pub const VERSION: u16 = 8;
+/// The version of all meetings: of what is said in these messages, whatever meets, and where units meet
+/// across hosts.
+pub const VERSION: u16 = 13;
 
 /// What the header of a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

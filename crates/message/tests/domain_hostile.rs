@@ -97,7 +97,7 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
         for bytes in
-            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x08\0\0\x01", b"PDUC\x08\0\x07\x02", b"PDUC"]
+            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x0d\0\0\x01", b"PDUC\x0d\0\x07\x02", b"PDUC"]
         {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
@@ -108,7 +108,7 @@ fn garbage_is_refused() {
         assert_eq!(refusal(&conn), JoinRefusal::Malformed);
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDUC\x08\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&b"PDUC\x0d\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, JoinRefusal::Malformed | JoinRefusal::NotAMember { .. }), "{cut}: {why}");

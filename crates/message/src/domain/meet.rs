@@ -10,7 +10,7 @@ use super::options::Options;
 use super::room::Buffer;
 use super::system;
 use crate::engine::{Message, Send};
-use crate::handshake::unpack;
+use crate::handshake::{self, unpack};
 use crate::hash::fnv1a;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
@@ -26,8 +26,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version of what is said here, in the first word of each message.
-const VERSION: u32 = 4;
+/// The version of meetings, as it stands in the first word of each message.
+const VERSION: u32 = handshake::VERSION as u32;
 /// How long who has lost unit 0 looks for more of that before it comes to the next.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long unit 0 may say that another process is this unit: it may see a moment later that that has left.
@@ -446,8 +446,7 @@ fn is_for_good(error: &LinkError) -> bool {
 
 /// The version that the other unit speaks, where it is another.
 fn other_version(head: &Head) -> Option<u32> {
-    // The first version did not say so.
-    Some(head.args[0].max(1)).filter(|&found| found != VERSION)
+    Some(head.args[0]).filter(|&found| found != VERSION)
 }
 
 fn read<T: DeserializeOwned>(payload: &Option<Buffer>) -> Option<T> {

@@ -1,9 +1,10 @@
 //! The address of a pipe across hosts, and the trust among its units.
 
-use super::wire::VERSION;
 use crate::error::PipeError;
 use crate::join::{check_name, check_patience};
 use polyduct_message::domain::Network;
+use polyduct_message::handshake::VERSION;
+use polyduct_message::hash::fnv1a;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::socket;
@@ -64,9 +65,8 @@ impl Place {
     /// What a unit stands for in every handshake of this pipe. Pipes of one job at one address have different
     /// names, and so their units do not meet.
     pub(super) fn terms(&self, trust: &Trust, unit: u32) -> Terms {
-        // FNV-1a: it need not be secret, the key is.
-        let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
-        let domain = self.name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325 ^ VERSION, hash);
+        // It need not be secret, the key is.
+        let domain = fnv1a(VERSION.to_le_bytes().into_iter().chain(self.name.bytes()));
         let incarnation = u64::from(std::process::id());
         let me = Identity { domain, unit, incarnation, features: 0, frame_limit: 0, index: 0 };
         Terms { key: trust.key.clone(), me, trusted: trust.trusted_network, carrier: Carrier::Stream }

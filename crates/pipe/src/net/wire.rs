@@ -8,14 +8,6 @@ use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of all this (3: the welcome comes with an address; 4: who waits no longer says so; 5: lost
-/// units can be replaced; 7: who was not heard is not said to have died; 9: connections to unit 0 are made
-/// again; 10: who shares a host shares slots, and connections are made again where lost units are replaced by
-/// those that were given up; 11: units of one host meet for that at sockets of their own; 12: unit 0 itself
-/// can be replaced, and refusals are those of all meetings). Part of what both sides prove, so that two
-/// versions never meet.
-pub const VERSION: u64 = 12;
-
 /// What was drawn when the pipe opened: see [`Welcome::id`](crate::wire::Welcome::id). Zeros until a unit has
 /// been told.
 pub type PipeId = [u8; 16];
