@@ -96,7 +96,7 @@ class Receive(Request):
         if not self._over.is_set():
             # Another thread may wait for it, too.
             if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
-                raise TimeoutError(f"timed out after {timeout}s waiting for another thread's message")
+                raise TimeoutError(f"timed out after {timeout}s waiting for a message that another thread is receiving")
             try:
                 if not self._over.is_set():
                     self._ends(lambda: self._domain.recv(*self._wanted, out=self._out, timeout=timeout))
@@ -197,7 +197,7 @@ class Later:
         with self._changed:
             gone = lambda: not any(to is None or other.to == to for other in self._queue)  # noqa: E731
             if not self._changed.wait_for(gone, timeout):
-                raise TimeoutError(f"timed out after {timeout}s waiting for isend to send messages")
+                raise TimeoutError(f"timed out after {timeout}s waiting for messages given to isend to be sent")
 
 
 class Watcher:

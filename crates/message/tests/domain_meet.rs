@@ -78,7 +78,7 @@ fn meet_at(meeting: &Meeting, unit: u32, elsewhere: Option<SocketAddr>, then: im
         HostId::of_this_process(hosts[unit as usize]),
     );
     let payload = Bytes::from(postcard::to_stdvec(&introduction).unwrap());
-    let head = Head { handler: system::MEET, args: [4, 0, 0, 0] };
+    let head = Head { handler: system::MEET, args: [polyduct_message::handshake::VERSION.into(), 0, 0, 0] };
     let end = Instant::now() + Duration::from_secs(20);
     let mut said = false;
     loop {

@@ -222,6 +222,8 @@ impl Meeting<'_> {
                     let joined = introduced(&message).and_then(|Introduction { units, listens_at, host }| {
                         // Its number is that of its link, which has proved the key.
                         let member = Member { conn: from.into(), pid: 0, terms: (listens_at, host) };
+                        // Of two introductions the later counts.
+                        gathering.handle_hangup(from.into());
                         gathering.handle_join((from, units), member, || Ok(()))
                     });
                     if let Err(why) = joined {

@@ -318,7 +318,8 @@ impl Net {
     /// Says good-bye to all on other hosts who are connected, and waits until they have what this unit sent.
     /// `because` of a loss it does not wait for long.
     ///
-    /// # Errors [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: units
+    /// # Errors
+    /// [`MessageError::Timeout`] after the domain's timeout, [`MessageError::Interrupted`]: units
     /// that do not have all by then are told.
     pub fn leave(&self, units: &Units, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];

@@ -84,7 +84,7 @@ pub enum LinkError {
     #[error("no room for another connection")]
     Busy,
     /// A life of the unit that was lost tries to come back; only a replacement may.
-    #[error("unit {unit} was lost with this process; only a replacement may come")]
+    #[error("the others have given this process of unit {unit} up; only another process can take its place")]
     Dead {
         /// The unit.
         unit: Address,

@@ -90,7 +90,7 @@ impl<T> Gathering<T> {
         }
     }
 
-    /// The time to gather is over: what those who came are told.
+    /// The time to gather is over before all have come: what those who came are told.
     pub fn handle_deadline(&mut self, waited_ms: u64) -> JoinRefusal {
         self.over = true;
         let missing = self.roll.absent(self.near.iter().copied());

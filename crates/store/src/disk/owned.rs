@@ -129,9 +129,11 @@ impl<'a> Owned<'a> {
             });
             let written = manifest.write(&dir);
             store.note(&match &written {
-                Ok(()) => format!("{whose} was damaged, missing or outdated, and is written anew"),
+                Ok(()) => format!("{whose} was damaged, missing or different, and is written anew"),
                 Err(error) => {
-                    format!("{whose} is damaged, missing or outdated, and could not be written anew: {error}")
+                    format!(
+                        "{whose} is damaged, missing or different, and could not be written anew: {error}"
+                    )
                 }
             });
             mended += u64::from(written.is_ok());

@@ -4,7 +4,7 @@ use super::wire::{unreadable, FileFault, FromHost, ToHost, PROTOCOL};
 use super::{wire, Options};
 use crate::FileError;
 use polyduct_message::handshake::Bad;
-use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
+use polyduct_message::meeting::{Connection, Failure, JoinRefusal as Refusal, Patience, GRACE};
 use polyduct_os::socket::Conn;
 use polyduct_os::{clock, process};
 use polyduct_port::{PortError, PortName};
@@ -54,7 +54,10 @@ impl Patience for Wait<'_> {
             Failure::Stranger(found) => {
                 FileError::Stranger { path: path(), expected: process::user_id(), found }
             }
-            Failure::Version(found) => bad_peer(self.path, unreadable(&Bad::Version(found))),
+            Failure::Version(found) => {
+                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
+                FileError::Refused { path: path(), reason: Box::new(reason) }
+            }
             Failure::Malformed => bad_peer(self.path, unreadable(&Bad::Malformed)),
         })
     }

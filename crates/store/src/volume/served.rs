@@ -112,7 +112,9 @@ impl<U: Units> Volume<U> {
             }
         }
         self.memory.damaged = match (&self.memory.last, bad) {
-            (None, _) => Some("the record of the epoch served last could not be read, and is written anew"),
+            (None, _) => {
+                Some("the record of the epoch served last is missing or damaged, and is written anew")
+            }
             (Some(_), 1..) => {
                 Some("a copy of the record of the epoch served last could not be read, and is written anew")
             }

@@ -71,7 +71,7 @@ fn what_the_other_mirror_served_can_be_given_up_or_forgotten() {
     std::fs::remove_file(place.0.join("served")).unwrap();
     check(&place.0, "x", &dataset(), "*", 1, 0..1).into_iter().for_each(|r| r.unwrap());
     assert!(
-        events(&place).contains("the record of the epoch served last could not be read"),
+        events(&place).contains("the record of the epoch served last is missing or damaged"),
         "{}",
         events(&place)
     );
