@@ -466,7 +466,7 @@ def test_a_mapping_of_names(small: polyduct.Store) -> None:
             lambda name: small.rename(name, "e"),
             lambda name: small.rename("c", name),
         ):
-            with pytest.raises(KeyError, match="cannot name a") as bad:
+            with pytest.raises(KeyError, match="name of a|cannot name a") as bad:
                 call(impossible)
             assert isinstance(bad.value, polyduct.BadName) and isinstance(bad.value, ValueError)
             assert bad.value.option == "name" and not str(bad.value).startswith(("'", '"'))

@@ -165,8 +165,8 @@ impl Store {
     /// Becomes the process that changes the store, and finishes what an earlier one had begun.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] after [`timeout`](Store::timeout), [`PortError::Interrupted`];
-    /// [`StoreError::Volume`] when too many units are lost, or only such are there that missed what others
+    /// [`StoreError::Busy`] after [`timeout`](Store::timeout),
+    /// [`PortError::Interrupted`](polyduct_port::PortError::Interrupted); [`StoreError::Volume`] when too many units are lost, or only such are there that missed what others
     /// served ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         self.own_with(false)
