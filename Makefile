@@ -72,10 +72,10 @@ test-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch6
 test-aarch64:
 	cargo test --locked --target aarch64-unknown-linux-gnu --tests -p polyduct-layout -p polyduct-copy
 
-# Errors come last, and without pytest's own frames: where a test hangs they are the stacks that say why.
+# Errors without pytest's own frames: where a test hangs they are the stacks that say why, and the end of the output.
+test-python: SHELL := /bin/bash -o pipefail
 test-python: $(VENV)/installed
-	@echo '$(VENV)/bin/python -m pytest -q'; $(VENV)/bin/python -m pytest -q 2>$(VENV)/stderr; status=$$?; \
-	grep -v '/_pytest/\|/pluggy/\|<frozen runpy>' $(VENV)/stderr >&2; exit $$status
+	{ $(VENV)/bin/python -m pytest -q 2>&1 >&3 | sed -u '/_pytest\|pluggy\|<frozen runpy>/d' >&2; } 3>&1
 
 $(PEERS)/ready: bench/peers/setup.sh
 	bench/peers/setup.sh $(PEERS)

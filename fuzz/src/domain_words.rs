@@ -87,14 +87,23 @@ impl Host {
         self.gathering.handle_join((join.unit, join.units), member, || Ok(()))
     }
 
+    /// Whether nothing is wrong with what a unit says, and its place is free.
+    fn is_free(&self, conn: ConnId, join: &Join) -> bool {
+        let taken =
+            self.gathering.has_joined(conn) || self.gathering.terms().any(|(unit, _)| unit == join.unit);
+        !taken && join.units == UNITS && NEAR.contains(&join.unit)
+    }
+
     fn handle(&mut self, event: &Event) {
         match event {
             Event::Join { conn, pid, join } => match self.join(id(*conn), *pid, join) {
+                // All else would be in order, but the gathering has ended.
+                Err(why) if self.over => assert_eq!(self.is_free(id(*conn), join), why == JoinRefusal::Over),
+                Err(why) => assert!(!why.to_string().is_empty() && !self.gathering.has_joined(id(*conn))),
                 Ok(()) => {
                     assert!(!self.over && self.gathering.has_joined(id(*conn)) && NEAR.contains(&join.unit));
                     self.over = self.gathering.is_complete();
                 }
-                Err(why) => assert!(!why.to_string().is_empty()),
             },
             Event::Hangup { conn } => {
                 self.gathering.handle_hangup(id(*conn));

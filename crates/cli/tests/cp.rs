@@ -74,7 +74,7 @@ fn what_numpy_takes_elements_for_and_a_single_step_in_front_stay() {
         assert!(copy[10..].starts_with(header.as_bytes()), "{header} became {}", copy[10..].escape_ascii());
         assert!(copy.ends_with(&data), "{header}");
         let o = output(&["cp", "-q", &from, &zarr]);
-        let says = format!("{zarr} has no place for NumPy's type of {from}, {descr}: its bytes are copied\n");
+        let says = format!("{zarr} cannot store NumPy's type of {from}, {descr}: its bytes are copied\n");
         assert_eq!(text(&o.stderr).ends_with(&says), descr != "'<f4'", "{}", text(&o.stderr));
         std::fs::remove_dir_all(&zarr).unwrap();
     }
@@ -497,8 +497,7 @@ fn attributes_and_names_of_dimensions_are_written_where_there_is_a_place() {
     assert!(output(&["store", "create", &s, "--units", "2", "--parity", "1"]).status.success());
     let stored = format!("store:{s}/x");
     let o = output(&["cp", "-q", &zarr, &stored, "--attrs", &more]);
-    let says =
-        format!("{stored} has no place for the names of the dimensions of {zarr}: they are not copied\n");
+    let says = format!("{stored} cannot store the names of the dimensions of {zarr}: they are not copied\n");
     assert_eq!((o.status.code(), text(&o.stderr)), (Some(0), format!("polyduct: {says}")));
     done(&[&stored, &again, "--dims", ",y,x"]);
     let found = document(&again);

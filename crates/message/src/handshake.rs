@@ -6,12 +6,14 @@
 //! writers of a file); then the body in [postcard] form. The version is looked at before anything else, so
 //! that two versions can tell each other apart for ever.
 
+use crate::error::Refusal;
 use polyduct_os::{
     segment::{Access, Segment},
     socket::{Conn, Received, Sent, MESSAGE_LIMIT},
     OsError,
 };
 use serde::{de::DeserializeOwned, Serialize};
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The longest body; one that does not fit a message travels in a segment.
@@ -49,6 +51,22 @@ pub enum Bad {
     Version(u16),
     /// This process had no descriptor free for one that came along.
     NoDescriptor,
+}
+
+impl Bad {
+    /// What the unit `asked`, which could not read the message, answers.
+    pub fn refusal<P: Display, T: Display>(self, asked: P) -> Refusal<P, T> {
+        match self {
+            Bad::Malformed => Refusal::Malformed,
+            Bad::NoDescriptor => Refusal::System { unit: asked, error: no_descriptor().to_string() },
+            Bad::Version(found) => Refusal::Version { expected: VERSION.into(), found: found.into() },
+        }
+    }
+}
+
+/// What this unit takes an answer in the version `expected` for: the unit that it asked cannot read it.
+pub fn other_version<P: Display, T: Display>(expected: u16) -> Refusal<P, T> {
+    Refusal::Version { expected: expected.into(), found: VERSION.into() }
 }
 
 /// A message ready to send: its bytes, and the segment of a body that is too long for them.

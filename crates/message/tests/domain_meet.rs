@@ -8,6 +8,7 @@ use polyduct_message::config::Config;
 use polyduct_message::domain::host_map::HostId;
 use polyduct_message::domain::{system, Domain, Network, Options};
 use polyduct_message::engine::Send;
+use polyduct_message::handshake::VERSION;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::config::{NetConfig, NetEvent, Transport};
@@ -61,6 +62,18 @@ fn meet_and_go(meeting: &Meeting, unit: u32, then: impl FnOnce()) {
 
 /// The same; says that it listens somewhere else than it does.
 fn meet_at(meeting: &Meeting, unit: u32, elsewhere: Option<SocketAddr>, then: impl FnOnce()) {
+    let _there = introduce(meeting, unit, elsewhere, &[VERSION], 1);
+    then();
+}
+
+/// Introduces a unit in these versions, one after the other, until so many answers have come.
+fn introduce(
+    meeting: &Meeting,
+    unit: u32,
+    elsewhere: Option<SocketAddr>,
+    versions: &[u16],
+    answers: usize,
+) -> NetEndpoint<Vec<u8>> {
     let Meeting { name, key, root, hosts } = meeting;
     let number = fnv1a(name.bytes());
     let anywhere = "127.0.0.1:0".parse().unwrap();
@@ -78,23 +91,43 @@ fn meet_at(meeting: &Meeting, unit: u32, elsewhere: Option<SocketAddr>, then: im
         HostId::of_this_process(hosts[unit as usize]),
     );
     let payload = Bytes::from(postcard::to_stdvec(&introduction).unwrap());
-    let head = Head { handler: system::MEET, args: [polyduct_message::handshake::VERSION.into(), 0, 0, 0] };
     let end = Instant::now() + Duration::from_secs(20);
-    let mut said = false;
-    loop {
+    let (mut versions, mut heard) = (versions.iter().peekable(), 0);
+    while heard < answers {
         assert!(Instant::now() < end, "not all have come");
-        let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
         // It is connected when it is first sent to.
-        said = said || endpoint.send(0, ChannelId(4095), Send { priority, order, head, payload }).is_ok();
+        while let Some(&&version) = versions.peek() {
+            let head = Head { handler: system::MEET, args: [version.into(), 0, 0, 0] };
+            let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
+            if endpoint.send(0, ChannelId(4095), Send { priority, order, head, payload }).is_err() {
+                break;
+            }
+            versions.next();
+        }
         if let Some(NetEvent::Message { message, .. }) =
             endpoint.next_event(Some(Duration::from_millis(10))).unwrap()
         {
             // Others that know already may say more.
-            if message.head.handler == system::MEET {
-                return then();
-            }
+            heard += usize::from(message.head.handler == system::MEET);
         }
     }
+    endpoint
+}
+
+#[test]
+fn a_unit_that_introduces_itself_again_keeps_its_place() {
+    let meeting = Meeting::new(&[1, 2, 3]);
+    std::thread::scope(|s| {
+        let meeting = &meeting;
+        s.spawn(move || meeting.loses(0, 1));
+        // The answer to the last, of another version, says that unit 0 has heard the two before.
+        let again = introduce(meeting, 1, None, &[VERSION, VERSION, VERSION + 1], 1);
+        let late = s.spawn(move || meeting.loses(2, 1));
+        while !matches!(again.next_event(Some(Duration::from_secs(20))), Ok(Some(NetEvent::Message { message, .. })) if message.head.handler == system::MEET)
+        {
+            assert!(!late.is_finished(), "nobody was told that all have come");
+        }
+    });
 }
 
 #[test]

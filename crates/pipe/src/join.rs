@@ -3,6 +3,7 @@
 use crate::error::{PipeError, Refusal};
 use crate::serve::HOST;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
+use polyduct_message::handshake::other_version;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::random;
 use polyduct_message::meeting::{pause, Connection, Failure, Patience, GRACE, RETRY};
@@ -62,10 +63,7 @@ impl Patience for Opening<'_> {
                     silence: None,
                 })
             }
-            Failure::Version(found) => {
-                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                PipeError::Refused { pipe, reason }
-            }
+            Failure::Version(found) => PipeError::Refused { pipe, reason: other_version(found) },
             Failure::Malformed => PipeError::bad_peer(&pipe, "an unreadable message"),
         }
     }
@@ -277,7 +275,7 @@ pub(crate) fn check_patience(
     grace: Duration,
     what: &str,
 ) -> Result<Duration, PipeError> {
-    if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+    if options.is_interrupted() {
         return Err(PipeError::interrupted(pipe, None));
     }
     let waited = clock::now() - start;

@@ -49,7 +49,7 @@ pub fn opening<T>(
         match outcome.recv_timeout(SLICE) {
             Ok(ended) => return ended.map_err(|reason| PipeError::refused(pipe, reason)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if options.interrupt.as_ref().is_some_and(|ask| ask()) {
+                if options.is_interrupted() {
                     return Err(PipeError::interrupted(pipe, None));
                 }
             }
@@ -159,7 +159,7 @@ impl Server {
                 Heard::Gone => return self.hang_up(id),
                 Heard::Bad(bad) => {
                     self.rendezvous.leave(id);
-                    let why = Refusal::unreadable(bad, HOST);
+                    let why = bad.refusal(HOST);
                     self.connections.send(id, &FromHost::Refused(why), Vec::new());
                     return self.hang_up(id);
                 }

@@ -404,19 +404,17 @@ impl<'a> Target<'a> {
             To::Stream(output) => (false, output.header.is_some()),
         };
         if !source.attributes().is_empty() && !keeps_attributes {
-            crate::text::say!(
-                "polyduct: {dst} has no place for the attributes of {src}: they are not copied"
-            );
+            crate::text::say!("polyduct: {dst} cannot store the attributes of {src}: they are not copied");
         }
         let keeps_dims = matches!(&self.to, To::Port(port) if port.keeps_dims());
         if source.dims().is_some() && !keeps_dims {
             crate::text::say!(
-                "polyduct: {dst} has no place for the names of the dimensions of {src}: they are not copied"
+                "polyduct: {dst} cannot store the names of the dimensions of {src}: they are not copied"
             );
         }
         if let Some(descr) = source.descr().filter(|_| !keeps_descr) {
             crate::text::say!(
-                "polyduct: {dst} has no place for NumPy's type of {src}, {descr}: its bytes are copied"
+                "polyduct: {dst} cannot store NumPy's type of {src}, {descr}: its bytes are copied"
             );
         }
     }

@@ -2,6 +2,7 @@
 
 use super::board::Board;
 use super::host::{socket_name, Answer, Ask, Handed, Whereabouts, Who, PROTOCOL};
+use crate::handshake::other_version;
 use crate::meeting::{self, Connection, Failure, JoinRefusal, SLICE};
 use crate::types::Address;
 use crate::{LinkError, MessageError};
@@ -91,10 +92,7 @@ impl meeting::Patience for Asking<'_> {
             Failure::HungUp => {
                 MessageError::PeerLost { unit, reason: "it hung up while it was asked".into() }
             }
-            Failure::Version(found) => {
-                let reason = JoinRefusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                MessageError::refused(self.patience.who.name, reason)
-            }
+            Failure::Version(found) => MessageError::refused(self.patience.who.name, other_version(found)),
             Failure::Malformed => out_of_turn(unit, "an unreadable answer"),
         }
     }

@@ -306,7 +306,7 @@ impl<E: Events> Server<E> {
             },
             Heard::Nothing => return,
             Heard::Gone => return self.connections.drop(id),
-            Heard::Bad(bad) => (Answer::Refused(JoinRefusal::unreadable(bad, Unit(self.me))), Vec::new()),
+            Heard::Bad(bad) => (Answer::Refused(bad.refusal(Unit(self.me))), Vec::new()),
         };
         self.connections.send(id, &answer, fds);
         self.connections.finish(id);

@@ -37,7 +37,7 @@ impl Process {
     }
 }
 
-/// Who is who: the process of each unit of a host, in the order of their addresses.
+/// The processes of a host's units, in the order of their addresses.
 pub type Members = Vec<Process>;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Why units do not meet: one enum for domains, pipes and files.
 
-use crate::handshake::{no_descriptor, Bad, VERSION};
 use crate::types::MAX_UNITS;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
@@ -116,15 +115,6 @@ impl<P: Display, T: Display> Refusal<P, T> {
     pub fn disagree(unit: P, what: &str, found: impl ToString, other: P, expected: impl ToString) -> Self {
         let (expected, found) = (expected.to_string().into(), found.to_string().into());
         Refusal::Disagree { unit, what: what.into(), other, expected, found, hint: "".into() }
-    }
-
-    /// What is wrong with something that the unit `asked` could not read.
-    pub fn unreadable(bad: Bad, asked: P) -> Self {
-        match bad {
-            Bad::Malformed => Refusal::Malformed,
-            Bad::NoDescriptor => Refusal::System { unit: asked, error: no_descriptor().to_string() },
-            Bad::Version(found) => Refusal::Version { expected: VERSION.into(), found: found.into() },
-        }
     }
 
     /// Whether a program may have so many units, and this one among them.

@@ -7,7 +7,7 @@
 use super::{ConnId, Member, Roll};
 use crate::error::{JoinRefusal, Unit};
 
-/// Who has come of those who are expected.
+/// The units of one program that have come, out of those that are expected.
 pub struct Gathering<T> {
     /// Units of the program.
     units: u32,
@@ -32,11 +32,11 @@ impl<T> Gathering<T> {
         gathering
     }
 
-    /// A unit, one of so many as it knows them, asks for its place; `agree` looks at the rest of what all have
-    /// to say alike.
+    /// A unit, one of so many as it knows them, asks for its place; `agree` looks at the rest of what all
+    /// have to say alike.
     ///
     /// # Errors
-    /// Why it has none: who says it twice loses the one that it had.
+    /// Why it has none. A unit that asks a second time by one connection loses its place.
     pub fn handle_join(
         &mut self,
         (unit, units): (u32, u32),

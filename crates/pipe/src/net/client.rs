@@ -269,7 +269,7 @@ impl Client {
         if let Some(fault) = self.ended.as_ref().filter(|_| items.is_empty()) {
             return Err(self.lost(fault.clone(), step));
         }
-        if self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+        if self.options.is_interrupted() {
             return Err(PipeError::interrupted(&self.pipe, None));
         }
         let waited = clock::now() - start;

@@ -166,8 +166,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Busy`] after [`timeout`](Store::timeout),
-    /// [`PortError::Interrupted`](polyduct_port::PortError::Interrupted); [`StoreError::Volume`] when too many units are lost, or only such are there that missed what others
-    /// served ([`Outdated`](crate::volume::VolumeError::Outdated)).
+    /// [`PortError::Interrupted`](polyduct_port::PortError::Interrupted); [`StoreError::Volume`] when too many
+    /// units are lost, or only such are there that missed what others served
+    /// ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         self.own_with(false)
     }

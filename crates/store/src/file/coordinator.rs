@@ -214,7 +214,7 @@ impl Coordinator {
                 Heard::Nothing => {}
                 Heard::Message(..) => self.turn_away(id, FileFault::Refused(Refusal::Malformed)),
                 Heard::Bad(bad) => {
-                    self.turn_away(id, FileFault::Refused(Refusal::unreadable(bad, Unit(0))));
+                    self.turn_away(id, FileFault::Refused(bad.refusal(Unit(0))));
                 }
                 Heard::Gone => self.connections.drop(id),
             }
@@ -255,12 +255,10 @@ impl Coordinator {
             self.connections.admit(id);
             return Ok(());
         };
-        let disagree = matches!(why, Refusal::Disagree { .. });
-        let fault = FileFault::Refused(why);
-        self.turn_away(id, fault.clone());
-        match disagree {
-            true => Err(fault),
-            false => Ok(()),
+        self.turn_away(id, FileFault::Refused(why.clone()));
+        match why {
+            Refusal::Disagree { .. } => Err(FileFault::Refused(why)),
+            _ => Ok(()),
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::wire::{unreadable, FileFault, FromHost, ToHost, PROTOCOL};
 use super::{wire, Options};
 use crate::FileError;
-use polyduct_message::handshake::Bad;
-use polyduct_message::meeting::{Connection, Failure, JoinRefusal as Refusal, Patience, GRACE};
+use polyduct_message::handshake::{other_version, Bad};
+use polyduct_message::meeting::{Connection, Failure, Patience, GRACE};
 use polyduct_os::socket::Conn;
 use polyduct_os::{clock, process};
 use polyduct_port::{PortError, PortName};
@@ -55,8 +55,7 @@ impl Patience for Wait<'_> {
                 FileError::Stranger { path: path(), expected: process::user_id(), found }
             }
             Failure::Version(found) => {
-                let reason = Refusal::Version { expected: found.into(), found: PROTOCOL.version.into() };
-                FileError::Refused { path: path(), reason: Box::new(reason) }
+                FileError::Refused { path: path(), reason: Box::new(other_version(found)) }
             }
             Failure::Malformed => bad_peer(self.path, unreadable(&Bad::Malformed)),
         })

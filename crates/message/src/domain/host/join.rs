@@ -87,7 +87,7 @@ fn gather_all(
                     connections.drop(id);
                     None
                 }
-                Heard::Bad(bad) => Some(JoinRefusal::unreadable(bad, Unit(who.unit))),
+                Heard::Bad(bad) => Some(bad.refusal(Unit(who.unit))),
             };
             if let Some(why) = refused {
                 gathering.handle_hangup(id);

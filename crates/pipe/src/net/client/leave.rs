@@ -38,7 +38,7 @@ impl Client {
         let start = clock::now();
         // Another unit 0 has to know that this unit did not die.
         let comes_back = self.options.timeout.map_or(self.calls.most, |most| most.min(self.calls.most));
-        while !self.bye && !self.options.interrupt.as_ref().is_some_and(|ask| ask()) {
+        while !self.bye && !self.options.is_interrupted() {
             let heard = self.hear();
             let is_late = self.is_cut_off() && self.calls.revives && !self.gives_up;
             let limit = if is_late { limit.map(|l| l.max(comes_back)) } else { limit };
