@@ -11,7 +11,7 @@ use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::net::record::{Piece, RecordWriter};
 use polyduct_message::link::net::socket::{listen, local_addr, Patience};
-use polyduct_message::link::net::stream::{FrameSink, Left, StreamReader};
+use polyduct_message::link::net::stream::{FrameSink, StreamReader};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::{Initiator, Terms};
 use polyduct_message::link::seal::TAG;
@@ -563,7 +563,7 @@ fn read_until(
 ) -> Result<(), LinkFault> {
     while sink.0.len() < frames {
         assert_eq!(poll(&mut [PollItem::readable(stream)], Some(10 * SECOND)).unwrap(), 1, "watchdog");
-        while reader.read(stream, sink)? == Left::Perhaps {}
+        while reader.read(stream, sink)? {}
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ use core::time::Duration;
 use polyduct_os::poll::EventFd;
 use polyduct_os::{bell, clock, spin::Spin, OsError};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -75,8 +75,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             Hub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
         let incarnation = hub.incarnation();
         let state = Mutex::new(State::new(hub));
-        let (stop, told) = (AtomicBool::new(false), Condvar::new());
-        let shared = Arc::new(Shared { events, wake, stop, state, told, waker });
+        let (stop, away_until, told) = (AtomicBool::new(false), AtomicU64::new(0), Condvar::new());
+        let shared = Arc::new(Shared { events, wake, stop, away_until, state, told, waker });
         let thread = std::thread::Builder::new().name(format!("polyduct-net-{me}")).spawn({
             let shared = shared.clone();
             move || shared.run()

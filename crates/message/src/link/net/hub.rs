@@ -16,7 +16,7 @@ use super::events::{Events, Interest};
 use super::handshakes::Handshakes;
 use super::incarnations::Incarnations;
 use super::peer::{Give, Peer, Scratch, Way};
-use super::stream::Left;
+use super::serving::Recent;
 use super::{socket, LinkFault};
 use crate::engine::{Broken, Event, PathId, Transmit};
 use crate::error::MessageError;
@@ -46,6 +46,9 @@ const TOLD: usize = 64;
 const REPLIES: usize = 1024;
 /// A unit that could not be reached is dialled again after this long.
 const AGAIN: Duration = Duration::from_millis(50);
+/// Connections that a program which polls reads without asking which are readable. To ask costs about as much
+/// as two reads that bring nothing.
+const RECENT: usize = 2;
 
 pub(crate) enum Attempt {
     Dial(Box<Dial>),
@@ -66,6 +69,8 @@ pub(crate) struct Hub<B> {
     not_before: FxHashMap<Address, Duration>,
     pub peers: FxHashMap<Address, Peer<B>>,
     by_index: FxHashMap<u32, (Address, usize)>,
+    /// The connections that were readable last, the latest first.
+    recent: Vec<(Address, usize)>,
     /// Units that may have something to tell.
     ready: VecDeque<Address>,
     notes: VecDeque<NetEvent<B>>,
@@ -138,6 +143,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             not_before: FxHashMap::default(),
             peers: FxHashMap::default(),
             by_index: FxHashMap::default(),
+            recent: Vec::with_capacity(RECENT),
             ready: VecDeque::new(),
             notes: VecDeque::new(),
             told: 0,
@@ -171,20 +177,58 @@ impl<B: AsMut<[u8]>> Hub<B> {
             GATE => self.serve_acceptor(now)?,
             DATAGRAMS => self.receive(now)?,
             _ if number & !u64::from(u32::MAX) == DIAL => self.go_on(unit, now),
-            _ => self.read((number >> 32) as usize - 4, unit, now),
+            _ => {
+                let at = (number >> 32) as usize - 4;
+                self.note_recent((unit, at));
+                self.read(unit, at, now);
+                // It may be that it takes more.
+                self.mark(unit);
+                self.pump(unit, now);
+            }
         }
         Ok(())
     }
 
-    fn read(&mut self, at: usize, unit: Address, now: Duration) {
-        let Some(peer) = self.peers.get_mut(&unit) else { return };
-        let give = &mut self.give;
-        match peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste) {
-            Ok(Left::Nothing | Left::Perhaps) => {}
-            Err(fault) => self.way_lost(unit, at, fault, now),
+    fn note_recent(&mut self, way: (Address, usize)) {
+        self.recent.retain(|other| *other != way);
+        self.recent.truncate(RECENT - 1);
+        self.recent.insert(0, way);
+    }
+
+    /// Which connections [`read_recent`](Hub::read_recent) reads from.
+    pub fn recent(&self) -> Recent {
+        let ways = || self.peers.values().flat_map(|peer| &peer.ways).flatten();
+        match self.recent.len() {
+            0 => Recent::None,
+            some if self.peers.len() <= some && ways().count() <= some => Recent::All,
+            _ => Recent::Some,
         }
-        self.mark(unit);
-        self.pump(unit, now);
+    }
+
+    /// Reads from the connections that were readable last, until one brings something. Returns whether one has.
+    pub fn read_recent(&mut self, now: Duration) -> bool {
+        self.wakes(now);
+        for i in 0..self.recent.len() {
+            let (unit, at) = self.recent[i];
+            if self.read(unit, at, now) {
+                self.note_recent((unit, at));
+                self.mark(unit);
+                self.pump(unit, now);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads from a connection, if there still is one. Returns whether that brought anything, if only its end.
+    fn read(&mut self, unit: Address, at: usize, now: Duration) -> bool {
+        let Some(peer) = self.peers.get_mut(&unit) else { return false };
+        let give = &mut self.give;
+        let read = peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste);
+        read.unwrap_or_else(|fault| {
+            self.way_lost(unit, at, fault, now);
+            true
+        })
     }
 
     fn receive(&mut self, now: Duration) -> Result<(), OsError> {
@@ -308,7 +352,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let mut more = true;
         while more {
             let read = peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste);
-            more = matches!(read, Ok(Left::Perhaps));
+            more = matches!(read, Ok(true));
         }
         self.mark(unit);
     }

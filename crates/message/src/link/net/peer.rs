@@ -5,7 +5,7 @@ use super::events::{Events, Interest};
 use super::pace::Pace;
 use super::record::{Piece, RecordWriter};
 use super::socket::set_unsent;
-use super::stream::{FrameSink, Left, StreamReader};
+use super::stream::{FrameSink, StreamReader};
 use super::LinkFault;
 use crate::engine::{Begun, Incoming, PathId, Session, Transmit};
 use crate::error::{LinkError, MessageError};
@@ -94,15 +94,15 @@ impl<B: AsMut<[u8]>> Peer<B> {
         Ok(())
     }
 
-    /// Reads what came over a connection.
+    /// Reads what came over a connection. Returns whether anything did.
     pub fn read(
         &mut self,
         at: usize,
         now: Duration,
         give: &mut dyn FnMut(&Incoming) -> Option<B>,
         waste: &mut Vec<u8>,
-    ) -> Result<Left, LinkFault> {
-        let Some(Some(Way::Conn(conn))) = self.ways.get_mut(at) else { return Ok(Left::Nothing) };
+    ) -> Result<bool, LinkFault> {
+        let Some(Some(Way::Conn(conn))) = self.ways.get_mut(at) else { return Ok(false) };
         let path = PathId(at as u8);
         let mut sink = Sink { session: &mut self.session, path, now, give, waste };
         conn.reader.read(&conn.stream, &mut sink)

@@ -5,14 +5,14 @@ use super::batch::Batch;
 use super::config::{NetEvent, Waker};
 use super::events::Events;
 use super::hub::Hub;
-use super::serving::{Serving, AWAY};
+use super::serving::{Look, Serving};
 use crate::error::MessageError;
 use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::poll::{poll, EventFd, PollItem};
 use polyduct_os::{clock, OsError};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The number of [`Shared::wake`] among the sockets.
 pub const WAKE: u64 = 0;
@@ -23,6 +23,9 @@ pub struct Shared<B> {
     pub wake: EventFd,
     /// The thread is to end.
     pub stop: AtomicBool,
+    /// Until when a program that looks at the sockets itself keeps the thread away, in nanoseconds of
+    /// [`clock::now`].
+    pub away_until: AtomicU64,
     pub state: Mutex<State<B>>,
     pub told: Condvar,
     pub waker: Option<Waker>,
@@ -108,19 +111,26 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
     /// Looks at the sockets in the thread's place. Returns whether there was anything.
     fn look(&self, state: &mut State<B>, now: Duration) -> Result<bool, OsError> {
-        if state.failed.is_some() || !state.serving.look(now) {
+        let State { serving, hub, failed, .. } = state;
+        let Some(at) = serving.look(now, || hub.recent()).filter(|_| failed.is_none()) else {
             return Ok(false);
+        };
+        let until = serving.away_until().map_or(0, |until| until.as_nanos() as u64);
+        self.away_until.store(until, Ordering::Relaxed);
+        let mut any = at == Look::Recent && state.hub.read_recent(now);
+        let mut served = Ok(());
+        if at == Look::All {
+            let mut found = std::mem::take(&mut state.found);
+            let looked = self.events.wait(Some(Duration::ZERO), &mut found);
+            served = looked.and_then(|()| self.handle(state, &found, now));
+            any = found.iter().any(|&number| number != WAKE);
+            state.found = found;
         }
-        let mut found = std::mem::take(&mut state.found);
-        let looked = self.events.wait(Some(Duration::ZERO), &mut found);
-        let served = looked.and_then(|()| self.handle(state, &found, now));
-        let any = found.iter().any(|&number| number != WAKE);
         // This process may have been stopped since: what was found now is what others did meanwhile.
         let now = if any { clock::now() } else { now };
         if any {
             state.serving.found(now);
         }
-        state.found = found;
         let ticks = state.serving.tick(now);
         let served = served.and_then(|()| match ticks {
             true => state.hub.handle_time(now).map(drop),
@@ -226,10 +236,6 @@ impl<B: AsMut<[u8]>> Shared<B> {
         }
     }
 
-    fn is_in_use(&self) -> bool {
-        matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
-    }
-
     /// The thread.
     pub fn run(&self) {
         if let Err(error) = self.serve() {
@@ -266,9 +272,10 @@ impl<B: AsMut<[u8]>> Shared<B> {
             ready.clear();
             match away {
                 Some(mut time) => {
-                    // A program that has the lock is looking: to wait for it would only hold it up.
-                    while poll(&mut [PollItem::readable(&self.wake)], Some(time))? == 0 && self.is_in_use() {
-                        time = AWAY;
+                    // As long as the program goes on looking: to wait for the lock would only hold it up.
+                    while !time.is_zero() && poll(&mut [PollItem::readable(&self.wake)], Some(time))? == 0 {
+                        let until = Duration::from_nanos(self.away_until.load(Ordering::Relaxed));
+                        time = until.saturating_sub(clock::now());
                     }
                 }
                 None => self.events.wait(timeout, &mut ready)?,

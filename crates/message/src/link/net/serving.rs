@@ -2,21 +2,31 @@
 //!
 //! A thread that sleeps at the sockets and then wakes the program costs every message two wake-ups, and takes
 //! the processor from the program where there are not enough. So a program that polls looks at the sockets
-//! itself, and while it does so again and again the thread keeps away from them: until [`AWAY`] after the
-//! last look. A program that is about to sleep says so: the thread serves alone then until there was news. A
-//! program that computes is found out after that time.
+//! itself, and while it does so again and again the thread keeps away from them, and for a while after the
+//! last look: a program that computes then is found out by the end of it. A program that is about to sleep
+//! says so: the thread serves alone then until there was news.
 
 use core::time::Duration;
 
 /// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when
 /// it does something else waits so long, at most.
-pub const AWAY: Duration = Duration::from_micros(250);
+const AWAY: Duration = Duration::from_micros(250);
+/// The same after it has looked for long: so long, and as a share of that time. Each time that the thread
+/// asks, it takes the processor from the program.
+const AWAY_MOST: Duration = Duration::from_millis(2);
+const AWAY_SHARE: u32 = 8;
 /// Looks so far apart are no longer one after the other.
 const APART: Duration = Duration::from_micros(20);
 /// How long a program has to look, one look after the other, until that keeps the thread away.
 const SETTLED: Duration = Duration::from_micros(5);
-/// How often a program that polls looks at the sockets, at most. It may look at more than those.
+/// How often a program that polls looks at sockets, at most. It may look at more than those.
 const LOOK: Duration = Duration::from_micros(1);
+/// The same while it waits for an answer from where others have just come.
+const ANSWER: Duration = Duration::from_nanos(200);
+/// How often it looks at all of them where it reads from those that brought messages lately in between.
+const ASIDE: Duration = Duration::from_micros(10);
+/// The same where there are no other connections: only strangers may come then.
+const STRANGERS: Duration = Duration::from_micros(100);
 /// How often it does while messages come one behind the other, or it waits for room: more of them come at
 /// once then, and are acknowledged at once.
 const BATCH: Duration = Duration::from_micros(10);
@@ -26,13 +36,36 @@ const STREAM: u32 = 8;
 /// How often a program that polls looks for what is due.
 const TICK: Duration = Duration::from_micros(100);
 
+/// Where a program looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// At all sockets.
+    All,
+    /// At the connections that brought messages lately: answers mostly come there, and to read finds them
+    /// sooner than to ask first.
+    Recent,
+}
+
+/// Which connections brought messages lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recent {
+    /// None.
+    None,
+    /// Some of several.
+    Some,
+    /// All that there are.
+    All,
+}
+
 /// What is known of the program's looks. Times are of [`polyduct_os::clock::now`].
 #[derive(Debug, Default)]
 pub struct Serving {
-    /// The last look, unless the thread was asked to serve since, and the first of those that came one after
-    /// the other.
+    /// The last look, unless the thread was asked to serve since.
     last: Option<Duration>,
-    first: Duration,
+    /// How long the program has looked, one look after the other, less the time in which it has not.
+    looked: Duration,
+    /// The last look at all sockets.
+    all: Option<Duration>,
     /// The last look that found something, and how many did so in a row.
     found_at: Duration,
     streak: u32,
@@ -43,18 +76,39 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The program polls and has nothing to do: whether it is to look at the sockets.
-    pub fn look(&mut self, now: Duration) -> bool {
-        let pause = if self.streak < STREAM { LOOK } else { BATCH };
-        let since = self.last.map(|last| now.saturating_sub(last));
-        if self.rests || since.is_some_and(|time| time < pause) {
-            return false;
+    /// The program polls and has nothing to do: where it is to look, if at all. `recent` says which connections
+    /// [`Look::Recent`] would ask.
+    pub fn look(&mut self, now: Duration, recent: impl FnOnce() -> Recent) -> Option<Look> {
+        let since = |last: Duration| now.saturating_sub(last);
+        let streams = self.streak >= STREAM;
+        // An answer that takes long may as well come from elsewhere.
+        let answers = !streams && since(self.found_at) < 4 * BATCH;
+        let at = match self.all.map(since) {
+            Some(all) if !streams && all < STRANGERS => match recent() {
+                Recent::All => Look::Recent,
+                Recent::Some if answers && all < ASIDE => Look::Recent,
+                _ => Look::All,
+            },
+            _ => Look::All,
+        };
+        let pause = match at {
+            _ if streams => BATCH,
+            Look::Recent if answers => ANSWER,
+            _ => LOOK,
+        };
+        if self.rests || self.last.is_some_and(|last| since(last) < pause) {
+            return None;
         }
-        if since.is_none_or(|time| time >= APART) {
-            self.first = now;
-        }
+        self.looked = match self.last.map(since) {
+            Some(pause) if pause < APART => (self.looked + pause).min(AWAY_MOST * AWAY_SHARE),
+            Some(pause) => self.looked.saturating_sub(pause),
+            None => Duration::ZERO,
+        };
         self.last = Some(now);
-        true
+        if at == Look::All {
+            self.all = Some(now);
+        }
+        Some(at)
     }
 
     /// A look found something.
@@ -81,7 +135,7 @@ impl Serving {
 
     /// The program is about to sleep.
     pub fn rest(&mut self) {
-        (self.rests, self.last) = (true, None);
+        self.rests = true;
     }
 
     /// The program has had news, or begins to wait for some: its looks count again.
@@ -94,11 +148,16 @@ impl Serving {
         self.last = None;
     }
 
-    /// How long the thread is to keep away from the sockets from now on.
+    /// Until when the thread is to keep away from the sockets, if it is.
+    pub fn away_until(&self) -> Option<Duration> {
+        let last = self.last.filter(|_| !self.rests)?;
+        let away = (self.looked / AWAY_SHARE).clamp(AWAY, AWAY_MOST);
+        (self.looked >= SETTLED).then_some(last + away)
+    }
+
+    /// How long that is.
     pub fn away(&self, now: Duration) -> Option<Duration> {
-        let last = self.last.filter(|&last| last.saturating_sub(self.first) >= SETTLED)?;
-        let left = (last + AWAY).saturating_sub(now);
-        (!left.is_zero()).then_some(left)
+        self.away_until().map(|until| until.saturating_sub(now)).filter(|left| !left.is_zero())
     }
 }
 
@@ -110,7 +169,8 @@ mod tests {
 
     /// Asks so often, every so many µs from `at` on. Gives how often that was a look, and when it ended.
     fn ask(serving: &mut Serving, at: Duration, times: u32, every: u32) -> (u32, Duration) {
-        let looks = (0..times).filter(|&n| serving.look(at + n * every * US)).count();
+        let looks =
+            (0..times).filter(|&n| serving.look(at + n * every * US, || Recent::None).is_some()).count();
         (looks as u32, at + times * every * US)
     }
 
@@ -122,7 +182,8 @@ mod tests {
         assert_eq!(serving.away(end), Some(AWAY - US));
         assert_eq!(serving.away(end + AWAY), None, "it does something else");
         // It looks no more often than that pays.
-        assert!(serving.look(end) && !serving.look(end) && !serving.look(end + US / 2));
+        let looks = [end, end, end + US / 2].map(|now| serving.look(now, || Recent::None));
+        assert_eq!(looks, [Some(Look::All), None, None]);
     }
 
     #[test]
@@ -131,7 +192,7 @@ mod tests {
         let (looks, end) = ask(&mut serving, 1000 * US, 100, 100);
         assert_eq!((looks, serving.away(end - 100 * US)), (100, None));
         let mut serving = Serving::default();
-        assert!(serving.look(1000 * US));
+        assert_eq!(serving.look(1000 * US, || Recent::None), Some(Look::All));
         assert_eq!(serving.away(1000 * US), None, "a single look");
     }
 
@@ -147,7 +208,7 @@ mod tests {
         assert!(serving.away(end + 10 * US).is_some());
         serving.hand_back();
         assert_eq!(serving.away(end + 10 * US), None);
-        assert!(serving.look(end + 10 * US), "it may still look");
+        assert!(serving.look(end + 10 * US, || Recent::None).is_some(), "it may still look");
     }
 
     #[test]
@@ -156,7 +217,7 @@ mod tests {
         let mut now = 1000 * US;
         for _ in 0..=STREAM {
             now += 5 * US;
-            assert!(serving.look(now));
+            assert!(serving.look(now, || Recent::None).is_some());
             serving.found(now);
         }
         assert_eq!(ask(&mut serving, now + US, 30, 1).0, 3);
@@ -170,10 +231,58 @@ mod tests {
         serving.sent(true);
         for _ in 0..50 {
             now += 50 * US;
-            assert!(serving.look(now));
+            assert!(serving.look(now, || Recent::None).is_some());
             serving.found(now);
         }
-        assert!(serving.look(now + US));
+        assert!(serving.look(now + US, || Recent::None).is_some());
+    }
+
+    #[test]
+    fn answers_are_looked_for_where_others_came_from() {
+        let mut serving = Serving::default();
+        let at = 1000 * US;
+        let mut look = |now: Duration, recent: Recent, found: bool| {
+            let look = serving.look(now, || recent);
+            if found {
+                serving.found(now);
+            }
+            look
+        };
+        assert_eq!(look(at, Recent::Some, true), Some(Look::All), "once, for a beginning");
+        assert_eq!(look(at + US / 4, Recent::Some, false), Some(Look::Recent));
+        assert_eq!(look(at + US / 3, Recent::Some, false), None);
+        assert_eq!(look(at + 10 * US, Recent::Some, false), Some(Look::All), "others have their turn");
+        assert_eq!(
+            look(at + 45 * US, Recent::Some, false),
+            Some(Look::All),
+            "the answer may come from others"
+        );
+        assert_eq!(look(at + 47 * US, Recent::Some, false), Some(Look::All));
+        assert_eq!(look(at + 49 * US, Recent::All, false), Some(Look::Recent), "there are no others");
+        assert_eq!(look(at + 50 * US, Recent::None, true), Some(Look::All));
+        assert_eq!(look(at + 52 * US, Recent::None, false), Some(Look::All), "nowhere else to look");
+        assert_eq!(look(at + 151 * US, Recent::All, false), Some(Look::Recent));
+        assert_eq!(look(at + 152 * US, Recent::All, false), Some(Look::All), "strangers have theirs");
+    }
+
+    #[test]
+    fn who_has_looked_for_long_keeps_the_thread_away_for_longer() {
+        let mut serving = Serving::default();
+        let (_, end) = ask(&mut serving, 1000 * US, 8000, 1);
+        let away = |serving: &Serving, last: Duration| serving.away_until().map(|until| until - last);
+        assert!(away(&serving, end - US).is_some_and(|away| (990 * US..=1000 * US).contains(&away)));
+        // An interruption takes little of that, a sleep no more than its time.
+        let (_, end) = ask(&mut serving, end + 100 * US, 1, 1);
+        assert!(away(&serving, end - US).is_some_and(|away| away > 950 * US));
+        serving.rest();
+        assert_eq!(serving.away_until(), None);
+        serving.wake();
+        let (_, end) = ask(&mut serving, end + 4000 * US, 1, 1);
+        assert!(away(&serving, end - US).is_some_and(|away| (450 * US..500 * US).contains(&away)));
+        let (_, end) = ask(&mut serving, end + 4000 * US, 3, 1);
+        assert_eq!(away(&serving, end - US), None, "it does something else");
+        let (_, end) = ask(&mut serving, end, 100_000, 1);
+        assert_eq!(away(&serving, end - US), Some(AWAY_MOST));
     }
 
     #[test]

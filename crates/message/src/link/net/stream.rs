@@ -54,15 +54,6 @@ pub struct StreamReader {
     refusable: Option<Address>,
 }
 
-/// What [`StreamReader::read`] leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing now.
-    Nothing,
-    /// Perhaps more: its turn is over, or more may have come since.
-    Perhaps,
-}
-
 impl StreamReader {
     /// A reader after the handshake, for frames of 1 to `limit` bytes.
     pub fn new(opener: Opener, limit: usize) -> StreamReader {
@@ -76,12 +67,12 @@ impl StreamReader {
         self.refusable = Some(me);
     }
 
-    /// Reads what has come and gives the frames to `sink`.
+    /// Reads what has come and gives the frames to `sink`. Returns whether anything has; more may have since.
     ///
     /// # Errors
     /// What the peer or the sink did wrong, [`OsError::PeerClosed`](polyduct_os::OsError::PeerClosed) at the
     /// end, or the system's: the connection is over.
-    pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<Left, LinkFault> {
+    pub fn read(&mut self, stream: &TcpStream, sink: &mut impl FrameSink) -> Result<bool, LinkFault> {
         let mut turn = TURN;
         while turn > 0 {
             match self.read_once(stream, sink)? {
@@ -89,10 +80,10 @@ impl StreamReader {
                 // nothing would cost a short message more than all else here.
                 Some(came) if came.short => break,
                 Some(came) => turn = turn.saturating_sub(came.all),
-                None => return Ok(Left::Nothing),
+                None => return Ok(turn < TURN),
             }
         }
-        Ok(Left::Perhaps)
+        Ok(true)
     }
 
     fn read_once(
