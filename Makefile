@@ -85,8 +85,7 @@ $(PEERS)/ready: bench/peers/setup.sh
 bench: build $(PEERS)/ready
 	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
-	for table in pipe message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
-	cargo run --quiet --release --locked -p polyduct-pipe --example net_pipe || status=1; \
+	for table in pipe hosts message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.

@@ -28,6 +28,11 @@ impl Choice {
         Rounds(self.rounds)
     }
 
+    /// Whether the cases are listed only.
+    pub fn lists(&self) -> bool {
+        self.list
+    }
+
     /// Measures those of the cases of `polyduct-bench COMMAND` that are wanted, or lists them. Returns the
     /// exit status.
     pub fn measure(&self, mut cases: Vec<Case>, command: &str) -> u8 {

@@ -9,6 +9,7 @@
 mod case;
 mod disk;
 mod disk_unit;
+mod hosts;
 mod kernels;
 mod latency;
 mod logp;
@@ -47,6 +48,9 @@ enum What {
     Disk(disk::DiskArgs),
     /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
     Message(message::MessageArgs),
+    /// Pipes between two hosts, which are network namespaces: far partners, and near and far ones in one pipe,
+    /// against iperf3 and bare connections.
+    Hosts(hosts::HostsArgs),
     /// The LogP signature of every link: o_s, o_r, g and L.
     Logp(logp::LogpArgs),
     /// A message and the sender's own work at the same time.
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         What::Throttled(args) => throttle::throttled(args),
         What::MessageUnit(args) => message::pair::run(args),
         What::Message(args) => message::message(args),
+        What::Hosts(args) => hosts::hosts(args),
         What::Logp(args) => logp::logp(args),
         What::Overlap(args) => overlap::overlap(args),
         What::Pipe(args) => pipe(args),

@@ -26,7 +26,8 @@ impl Data {
         self.side * self.side * self.len
     }
 
-    fn steps(self) -> u64 {
+    /// Steps that are timed.
+    pub fn steps(self) -> u64 {
         ((3 << 30) / self.bytes()).clamp(8, 1000)
     }
 
@@ -47,7 +48,12 @@ pub fn step_seconds_at(
     (from, writers): (&str, u32),
     (to, readers): (&str, u32),
 ) -> Result<f64, String> {
-    let steps = data.steps();
+    let pair = team(pipe, data, (from, writers), (to, readers));
+    Ok(pair.run()? / data.steps() as f64)
+}
+
+/// The programs that move all steps from `from` to `to`: those that are timed, and some around them.
+pub fn team(pipe: &str, data: Data, (from, writers): (&str, u32), (to, readers): (&str, u32)) -> Team {
     let spec = |role, layout: &str| Spec {
         pipe: pipe.into(),
         role,
@@ -55,11 +61,10 @@ pub fn step_seconds_at(
         elem: data.elem.into(),
         layout: layout.into(),
         warm: 4,
-        steps,
+        steps: data.steps(),
         at: 0.0,
     };
-    let team = Team(vec![(spec(Role::Write, from), writers), (spec(Role::Read, to), readers)]);
-    Ok(team.run()? / steps as f64)
+    Team(vec![(spec(Role::Write, from), writers), (spec(Role::Read, to), readers)])
 }
 
 /// Gigabytes a second, of a step of so many seconds.

@@ -202,12 +202,17 @@ impl Team {
     /// Runs all processes; gives the seconds from the first reader's start to the last one's end.
     pub fn run(&self) -> Result<f64, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        self.run_by(&|_, _| Command::new(&program))
+    }
+
+    /// The same, with the command that runs this program as a unit of that role and number.
+    pub fn run_by(&self, start: &dyn Fn(Role, u32) -> Command) -> Result<f64, String> {
         let mut children: Vec<Child> = Vec::new();
         let mut started = Ok(());
         for (spec, units) in &self.0 {
             for unit in 0..*units {
                 let spec_text = serde_json::to_string(spec).map_err(|e| e.to_string())?;
-                let child = Command::new(&program)
+                let child = start(spec.role, unit)
                     .args(["unit", &spec_text])
                     .env("POLYDUCT_UNIT", unit.to_string())
                     .env("POLYDUCT_UNITS", units.to_string())
@@ -218,7 +223,7 @@ impl Team {
                     .spawn();
                 match child {
                     Ok(child) => children.push(child),
-                    Err(e) => started = started.and(Err(format!("cannot start {}: {e}", program.display()))),
+                    Err(e) => started = started.and(Err(format!("cannot start a process: {e}"))),
                 }
             }
         }

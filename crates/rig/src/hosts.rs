@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const ROLE: &str = "POLYDUCT_TEST_HOST";
@@ -54,13 +55,21 @@ pub fn two_hosts(args: &[&str], figures: &str, a: impl FnOnce(bool), b: impl FnO
 
 /// Runs this program as host A, with these arguments. `Err`: why the system lets nobody have namespaces.
 pub fn run_a(args: &[&str]) -> Result<Output, String> {
+    command_a(args).map(|mut command| command.output().unwrap())
+}
+
+/// The command that runs this program as host A, with these arguments. `Err`: why the system lets nobody have
+/// namespaces.
+pub fn command_a(args: &[&str]) -> Result<Command, String> {
     let tried = Command::new("unshare")
         .args(["-rn", "ip", "link", "add", "cable", "type", "veth", "peer", "name", "other"])
         .output();
     match tried {
         Ok(tried) if tried.status.success() => {
             let me = std::env::current_exe().unwrap();
-            Ok(Command::new("unshare").arg("-rn").arg(me).args(args).env(ROLE, "A").output().unwrap())
+            let mut command = Command::new("unshare");
+            command.arg("-rn").arg(me).args(args).env(ROLE, "A");
+            Ok(command)
         }
         Ok(tried) => Err(String::from_utf8_lossy(&tried.stderr).trim().to_owned()),
         Err(e) => Err(e.to_string()),
@@ -113,14 +122,19 @@ impl Other {
 
     /// A command that runs this program there, in a process of its own that can be killed without that host.
     pub fn command(&self) -> Command {
-        let me = std::env::current_exe().unwrap();
+        self.command_of(&std::env::current_exe().unwrap())
+    }
+
+    /// The same with another program.
+    pub fn command_of(&self, program: &Path) -> Command {
         match self.cable {
             true => {
                 let mut command = Command::new("nsenter");
-                command.arg(format!("--net=/proc/{}/ns/net", self.child.id())).arg(me);
+                command.arg(format!("--net=/proc/{}/ns/net", self.child.id())).arg(program);
+                command.env_remove(ROLE);
                 command
             }
-            false => Command::new(me),
+            false => Command::new(program),
         }
     }
 
