@@ -89,7 +89,8 @@ fn target(input: &[u8]) {
 fn main() {
     let seeds: [&[u8]; 6] = [
         b"[message]\nring = '1 MiB'\nexpress_ring = 65536\nmessage = \"1TiB\"\n",
-        b"[message]\nnear = 0\ninbox = 0x100000\nfirst_fragment = 256\nmax_fragment = '4MiB'\npull_from = 4096\n",
+        b"[message]\nnear = 0\ninbox = 0x100000\nfirst_fragment = 256\nmax_fragment = '4MiB'\npull_from = \
+            4096\n",
         b"[message]\nring = '16KiB'\0RING=2MiB\0NEAR=1\0PULL_FROM=281474976710656",
         b"\0EXPRESS_RING=4KiB\0MAX_FRAGMENT=256B\0INBOX= 1 GiB \0MESSAGE=1MiB\0FIRST_FRAGMENT=300",
         b"message.ring = 1_048_576 # more\n[other]\nx = [1, {y = 2}]\n",

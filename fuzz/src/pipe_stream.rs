@@ -15,7 +15,7 @@ use polyduct_message::link::noise::{Established, Initiator, Pending, Terms};
 use polyduct_os::OsError;
 use polyduct_pipe::net::channel::Channel;
 use polyduct_pipe::net::frames::Frames;
-use polyduct_pipe::net::lane::{Lane, Way};
+use polyduct_pipe::net::lane::{Delivery, Lane};
 use polyduct_pipe::net::route::{End, Route};
 use polyduct_pipe::net::wire::{Ask, LaneOpen};
 use polyduct_pipe::threads::Threads;
@@ -187,7 +187,7 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
     let (expected, bad) = steps(&stream, bytes);
     let of = (Kernels::detect(), None, Threads::of(1));
     let addr = ([127, 0, 0, 1], 9).into();
-    let way = Way::Frames(Box::new(Frames::new(sent.channel(sealed))));
+    let way = Delivery::Frames(Box::new(Frames::new(sent.channel(sealed))));
     let (mut lane, mut part) = (Lane::new(3, addr, way, route, (2, bytes)), vec![0; bytes]);
     let mut taken = 0;
     let fault = loop {

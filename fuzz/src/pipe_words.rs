@@ -8,8 +8,8 @@
 mod acts;
 mod driver;
 
-use polyduct_pipe::net::hub::Hub;
-use polyduct_pipe::net::wire::{Ask, First, Halt, Known, Knows, LaneOpen, NearAsk, NearTell, Tell, Want};
+use polyduct_pipe::net::hub::StepHub;
+use polyduct_pipe::net::wire::{Ask, First, Halt, KnownUnit, Knows, LaneOpen, NearAsk, NearTell, Tell, Want};
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
 use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
@@ -212,7 +212,7 @@ impl Meeting {
 
 /// The steps at unit 0.
 struct Steps {
-    hub: Hub,
+    hub: StepHub,
     mine: u64,
     /// For each connection: its unit, the steps that it was given and has not ended, and its next.
     units: BTreeMap<ConnId, (UnitName, VecDeque<u64>, u64)>,
@@ -225,7 +225,7 @@ impl Steps {
         let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
         let mut waiting = vec![Side::Writer, Side::Reader(0)];
         waiting.retain(|_| waits);
-        let mut hub = Hub::new(Slots::on_heap(sizes), waiting);
+        let mut hub = StepHub::new(Slots::on_heap(sizes), waiting);
         hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1), 1);
         let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
         let mut units = BTreeMap::new();
@@ -340,7 +340,7 @@ fn revive(policy: Policy, input: &[u8]) {
     let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
     let Some((slots, published)) = Slots::rebuild(sizes, &positions) else { return };
     assert!(slots.first_needed(published) <= published);
-    let mut hub = Hub::new(slots, vec![Side::Writer, Side::Reader(0)]);
+    let mut hub = StepHub::new(slots, vec![Side::Writer, Side::Reader(0)]);
     for (conn, (unit, stands)) in (1..).zip(names.into_iter().zip(&stands)) {
         match stands {
             Some(stands) => hub.returns(conn, unit, published, stands),
@@ -416,7 +416,7 @@ fn main() {
     let granted = Some(Granted::Begin(Begin::Fill(Turn { step: 4, slot: 0, ..turn })));
     let writer = Stands { from: 0, done: 4, granted, turns: vec![turn], closed: false };
     let reader = Stands { done: 3, granted: Some(Granted::Next(Next::Step(turn))), ..writer.clone() };
-    let known = Known { life: 1, pid: 9, door: Some(at), left: Some(Stands::default()) };
+    let known = KnownUnit { life: 1, pid: 9, door: Some(at), left: Some(Stands::default()) };
     let others = vec![(UnitName { side: Side::Reader(0), unit: 1 }, known)];
     let knows = Some(Box::new(Knows { stands: writer.clone(), others: others.clone() }));
     let first = First::Join { pid: 9, session, door: Some(at), hello, knows };

@@ -31,8 +31,10 @@ fn target(input: &[u8]) {
 
 fn main() {
     let seeds: [&[u8]; 3] = [
-        b"version = 4\nid = \"00112233445566778899aabbccddeeff\"\ndata = 2\nparity = 1\nstripe = 4096\nunits = [[\"a\"], [\"b\", \"c\"], [\"/d\"]]\n",
-        b"version = 4\nid = \"ffffffffffffffffffffffffffffffff\"\ndata = 1\nparity = 0\nstripe = 1073741824\nunits = [[\"\\u00e4 \\\"\"]]\n",
+        b"version = 4\nid = \"00112233445566778899aabbccddeeff\"\ndata = 2\nparity = 1\nstripe = 4096\nunits \
+            = [[\"a\"], [\"b\", \"c\"], [\"/d\"]]\n",
+        b"version = 4\nid = \"ffffffffffffffffffffffffffffffff\"\ndata = 1\nparity = 0\nstripe = \
+            1073741824\nunits = [[\"\\u00e4 \\\"\"]]\n",
         br#"{"shape":[2,3],"dtype":"f32","steps":5,"segments":[[0,0],[3,2]],"attributes":{"a":[1,null]}}"#,
     ];
     let words: [&[u8]; 8] =

@@ -19,7 +19,7 @@ Box: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
 class Layout:
-    """Who owns what: a layout's text, bound to the shape of an array and a number of units.
+    """Says which unit owns what: a layout's text, bound to the shape of an array and a number of units.
 
     >>> halves = Layout("block,*", shape=(6, 4), units=2)
     >>> halves.locate((3, 1))

@@ -1,7 +1,8 @@
 //! Measures pipes between two hosts: network namespaces with a cable (a veth pair) between them.
 //!
 //! This program looks on; it starts itself as host A, which measures, and that one starts host B. Units are
-//! processes in either of the namespaces. Every row checks what arrives; the tools it is compared with do not.
+//! processes in either of the namespaces. Every row checks what arrives; the tools it is compared with do
+//! not.
 
 use super::case::{Case, Choice, Rounds, Target};
 use super::transfer::{gigabytes, step_seconds, team, LARGE};

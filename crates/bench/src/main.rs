@@ -48,8 +48,8 @@ enum What {
     Disk(disk::DiskArgs),
     /// Messages: latency, rate and bandwidth on every link, against this machine's limits and against peers.
     Message(message::MessageArgs),
-    /// Pipes between two hosts, which are network namespaces: far partners, and near and far ones in one pipe,
-    /// against iperf3 and bare connections.
+    /// Pipes between two hosts, which are network namespaces: far partners, and near and far ones in one
+    /// pipe, against iperf3 and bare connections.
     Hosts(hosts::HostsArgs),
     /// The LogP signature of every link: o_s, o_r, g and L.
     Logp(logp::LogpArgs),

@@ -157,8 +157,8 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
     assert!(!tables("pipe") && !tables("disk") && tables("none"));
 }
 
-/// Where the system allows namespaces, units of both hosts are measured; where it does not, the laboratory says
-/// so and no row fails.
+/// Where the system allows namespaces, units of both hosts are measured; where it does not, the laboratory
+/// says so and no row fails.
 #[test]
 fn pipes_between_two_hosts_are_measured() {
     let listed = bench(&["hosts", "--list", "--iperf3", "/nonexistent"]);

@@ -46,7 +46,7 @@ enum PumpError {
     Stream(#[from] StreamError),
     #[error("the system gives no memory for {bytes} bytes, a step of it")]
     NoMemory { bytes: u64 },
-    /// Whoever reads wants no more: the end, but no failure.
+    /// The reading program wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,
 }
@@ -105,7 +105,8 @@ fn status(url: &str, result: Result<(), PumpError>) -> u8 {
 fn hint(error: &polyduct::Error) -> &'static str {
     match error {
         polyduct::Error::Pipe(PipeError::Refused { reason: Refusal::Terms(Mismatch::NoDataset), .. }) => {
-            "\n  the next stage must say what they are: open(\"-\", \"r\", shape=(480, 640), dtype=\"f4\"), for example"
+            "\n  the next stage must say what they are: open(\"-\", \"r\", shape=(480, 640), dtype=\"f4\"), \
+                for example"
         }
         _ => "",
     }

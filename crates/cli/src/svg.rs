@@ -30,7 +30,8 @@ pub fn text(x: f64, y: f64, size: f64, colour: &str, anchor: &str, strong: bool,
     let weight = if strong { r#" font-weight="600""# } else { "" };
     let anchor = if anchor == "start" { String::new() } else { format!(r#" text-anchor="{anchor}""#) };
     format!(
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" fill=\"{colour}\"{anchor}{weight}>{}</text>\n",
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" \
+            fill=\"{colour}\"{anchor}{weight}>{}</text>\n",
         escape(content)
     )
 }

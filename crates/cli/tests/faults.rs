@@ -183,8 +183,14 @@ fn failure_in_the_middle_of_a_plain_pipeline_counts() {
 
 #[test]
 fn a_stopped_unit_still_ends() {
-    let run =
-        Run::start(&[], &format!("-n 1 sh -c 'echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; kill -STOP $$; sleep infinity' | -n 1 {VICTIM}"), 2);
+    let run = Run::start(
+        &[],
+        &format!(
+            "-n 1 sh -c 'echo $POLYDUCT_PROGRAM.$POLYDUCT_UNIT $$; kill -STOP $$; sleep \
+            infinity' | -n 1 {VICTIM}"
+        ),
+        2,
+    );
     assert!(kill(run.child.id(), "TERM"));
     assert_eq!(run.end().0, Some(143));
 }

@@ -140,7 +140,8 @@ fn what_cannot_start_is_said_before_anything_starts() {
         (
             "-n 2 cat > out.txt",
             2,
-            "out.txt is no kind of file that a parallel stage can open: name it PATH.npy, PATH.raw, PATH.safetensors,",
+            "out.txt is no kind of file that a parallel stage can open: name it PATH.npy, PATH.raw, \
+                PATH.safetensors,",
         ),
     ] {
         let o = output(&["run", &format!("{touch} | {pipeline}")]);

@@ -4,7 +4,7 @@
 mod common;
 use common::*;
 use polyduct_rig::faults::{all, every_call_fails_once, SOME};
-use polyduct_rig::inject::{Fault, Outcome, Start};
+use polyduct_rig::inject::{InjectedFault, Outcome, Start};
 use std::process::Command;
 
 const POLYDUCT: &str = env!("CARGO_BIN_EXE_polyduct");
@@ -33,11 +33,11 @@ fn faults(name: &str, pipeline: impl Fn(&Scratch) -> String, args: &[&str]) {
         Some(1..=100 | 126..) => o.output.contains(OURS).then_some(false),
         _ => None,
     };
-    for fault in [Fault::Error, Fault::Interrupted, Fault::Short] {
+    for fault in [InjectedFault::Error, InjectedFault::Interrupted, InjectedFault::Short] {
         let (runs, failed) = every_call_fails_once(name, (Start::Main, fault, SOME), &command, &judge);
         println!("{name}, {fault:?}: {runs} runs, of which {failed} ended in an error");
         assert!(runs > 0, "{name}: nothing could fail");
-        assert!(fault != Fault::Error || !all() || failed > 0, "{name}: no failing call was noticed");
+        assert!(fault != InjectedFault::Error || !all() || failed > 0, "{name}: no failing call was noticed");
     }
 }
 

@@ -313,7 +313,11 @@ fn main() {
         let (ratio, best) = (ours / base, our_best / base_best);
         let mark = if ratio.max(best) < case.aim { "  short" } else { "" };
         let aim = case.aim;
-        println!("{:34} {mib:>8.1} {ours:>9.2} {base:>9.2} {ratio:>7.2} {aim:>5.2} {our_best:>9.2} {base_best:>9.2} {best:>7.2}{mark}", case.name);
+        println!(
+            "{:34} {mib:>8.1} {ours:>9.2} {base:>9.2} {ratio:>7.2} {aim:>5.2} {our_best:>9.2} \
+            {base_best:>9.2} {best:>7.2}{mark}",
+            case.name
+        );
     }
     tiny();
 }

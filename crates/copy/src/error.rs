@@ -27,7 +27,10 @@ pub enum CopyError {
     #[error("the source and the destination overlap")]
     Overlap,
     /// The table's elements are not what the conversion reads.
-    #[error("the table counts elements of {table_bytes} bytes, the conversion reads elements of {conversion_bytes}")]
+    #[error(
+        "the table counts elements of {table_bytes} bytes, the conversion reads elements of \
+        {conversion_bytes}"
+    )]
     ElementSize {
         /// Bytes of one element of the table.
         table_bytes: u64,

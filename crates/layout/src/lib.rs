@@ -54,7 +54,7 @@ pub use comb::{intersect, Comb, Family};
 pub use dataset::{Dataset, ElemType};
 pub use dims::{Dims, IndexBox, MAX_DIMS};
 pub use error::LayoutError;
-pub use mapping::{Mapping, Place, MAX_BOXES_LISTED, MAX_UNITS};
+pub use mapping::{Location, Mapping, MAX_BOXES_LISTED, MAX_UNITS};
 pub use op::{Loop, Op, OpTable, Shape as OpShape, MAX_NEST};
 pub use plan::Plan;
 pub use stats::{run_sizes, traffic, RunSizes, Traffic, MAX_TRAFFIC_CELLS};

@@ -56,7 +56,7 @@ pub(crate) enum Bound {
 
 /// One place where an element lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     /// The unit.
     pub unit: u64,
     /// Offset in the unit's part in whole elements; for a stripe unit that splits elements, rounded down.
@@ -68,7 +68,7 @@ pub struct Place {
     len_bytes: u32,
 }
 
-impl Place {
+impl Location {
     /// Offset in the unit's part in bytes.
     pub fn offset_bytes(&self) -> u64 {
         self.offset_bytes
@@ -208,7 +208,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`LayoutError::IndexDims`] and [`LayoutError::IndexOutOfRange`].
-    pub fn locate(&self, index: &[u64]) -> Result<Vec<Place>, LayoutError> {
+    pub fn locate(&self, index: &[u64]) -> Result<Vec<Location>, LayoutError> {
         let shape = self.inner.dataset.dims();
         if index.len() != shape.len() {
             return Err(LayoutError::IndexDims { index: index.len(), dataset: shape.len() });
@@ -241,7 +241,7 @@ impl Mapping {
                     let comb = r.dims[0].owned(unit);
                     let offset_bytes = comb.place(at).unwrap_or_default();
                     let len = (comb.width - offset_bytes % comb.width).min(first + e - at);
-                    places.push(Place {
+                    places.push(Location {
                         unit,
                         offset_elems: offset_bytes / e,
                         halo: false,
@@ -258,7 +258,7 @@ impl Mapping {
         Ok(places)
     }
 
-    fn locate_regular(&self, r: &Regular, index: &[u64], places: &mut Vec<Place>) {
+    fn locate_regular(&self, r: &Regular, index: &[u64], places: &mut Vec<Location>) {
         // (unit number so far, place for each dimension, whether in a halo)
         let n = index.len();
         let mut found = vec![(0u64, Dims::filled(0, n), Dims::filled(0, n), false)];
@@ -288,9 +288,16 @@ impl Mapping {
         }
     }
 
-    fn whole(&self, unit: u64, offset_elems: u64, halo: bool) -> Place {
+    fn whole(&self, unit: u64, offset_elems: u64, halo: bool) -> Location {
         let e = self.elem_len();
-        Place { unit, offset_elems, halo, offset_bytes: offset_elems * e, first_byte: 0, len_bytes: e as u32 }
+        Location {
+            unit,
+            offset_elems,
+            halo,
+            offset_bytes: offset_elems * e,
+            first_byte: 0,
+            len_bytes: e as u32,
+        }
     }
 
     /// The boxes that a unit owns, without halo, each once, in the order of its memory (row-major for regular

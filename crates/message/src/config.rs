@@ -96,7 +96,7 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("first_fragment", "first fragment of a bulk message", 8 << 10, 256, 1 << 20),
     ("max_fragment", "largest fragment of a bulk message", 64 << 10, 256, 4 << 20),
     // Measured: two copies by two processors at once go 2 to 5 times as fast as one through the kernel's page
-    // tables. Who would rather spare the ring's memory, or the sender's processor, lowers it.
+    // tables. Users who would rather spare the ring's memory, or the sender's processor, lower it.
     (
         "pull_from",
         "payloads from this size on are pulled from the sender's memory",
@@ -126,7 +126,8 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("inline", "payloads to another host up to this size are copied beside their header", 256, 0, 64 << 10),
     (
         "silence",
-        "a host that says nothing for so long is given up, in domains and pipes; a closed connection is noticed at once",
+        "a host that says nothing for so long is given up, in domains and pipes; a closed connection is \
+            noticed at once",
         10_000,
         500,
         86_400_000,
@@ -435,7 +436,8 @@ mod tests {
         let error = |file, variables: &[_]| load(file, variables).unwrap_err().to_string();
         assert_eq!(
             error("[message]\nrin = 5", &[]),
-            "p.toml: there is no setting \"rin\"; there are ring, express_ring, rings, whole, first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, silence, datagram, near"
+            "p.toml: there is no setting \"rin\"; there are ring, express_ring, rings, whole, \
+                first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, silence, datagram, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),

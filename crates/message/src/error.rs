@@ -85,7 +85,10 @@ pub enum MessageError {
         found: u64,
     },
     /// Units came to different collective operations at once, each of which would wait for the other.
-    #[error("unit {unit} has come to {theirs}, this unit to {mine}; all have to come to the same, in the same order")]
+    #[error(
+        "unit {unit} has come to {theirs}, this unit to {mine}; all have to come to the same, in the \
+        same order"
+    )]
     AtOdds {
         /// Another unit.
         unit: Address,

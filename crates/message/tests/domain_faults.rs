@@ -6,7 +6,7 @@ use polyduct_message::link::net::config::Transport;
 use polyduct_message::{MessageError, Priority};
 use polyduct_rig::faults::{self, PATIENCE};
 use polyduct_rig::free_address;
-use polyduct_rig::inject::{self, Fault};
+use polyduct_rig::inject::{self, InjectedFault};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ const REGION: usize = 300_000;
 
 fn main() {
     let cases = [
-        ("shm", Fault::Error),
-        ("shm", Fault::Interrupted),
-        ("tcp", Fault::Error),
-        ("tcp", Fault::Interrupted),
-        ("tcp", Fault::Short),
-        ("udp", Fault::Error),
-        ("udp", Fault::Interrupted),
+        ("shm", InjectedFault::Error),
+        ("shm", InjectedFault::Interrupted),
+        ("tcp", InjectedFault::Error),
+        ("tcp", InjectedFault::Interrupted),
+        ("tcp", InjectedFault::Short),
+        ("udp", InjectedFault::Error),
+        ("udp", InjectedFault::Interrupted),
     ];
     faults::main(&cases, child);
 }

@@ -1,6 +1,6 @@
-//! Connections by hand against a acceptor, on loopback: each stranger gets exactly its error, the others go on,
-//! and nothing much is allocated before the key is proved. The time is an argument, so that no test waits for
-//! it.
+//! Connections by hand against a acceptor, on loopback: each stranger gets exactly its error, the others go
+//! on, and nothing much is allocated before the key is proved. The time is an argument, so that no test waits
+//! for it.
 
 use polyduct_message::link::hello::{
     Carrier, HandshakeRefusal, Header, Identity, Kind, HEADER, REFUSAL, VERSION,
@@ -10,7 +10,7 @@ use polyduct_message::link::net::acceptor::{Acceptor, Arrival, Limits, Visit, ST
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::incarnations::Incarnations;
 use polyduct_message::link::net::record::{Piece, RecordWriter};
-use polyduct_message::link::net::socket::{listen, local_addr, Patience};
+use polyduct_message::link::net::socket::{listen, local_addr, KeepAlive};
 use polyduct_message::link::net::stream::{FrameSink, StreamReader};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::{Initiator, Terms};
@@ -51,7 +51,7 @@ impl Door {
         let acceptor = Acceptor::new(
             listener,
             terms(1, trusted),
-            Patience::default(),
+            KeepAlive::default(),
             Limits::default(),
             Incarnations::default(),
         )
@@ -117,7 +117,7 @@ impl Door {
         &mut self,
         terms: Terms,
     ) -> Result<(polyduct_message::link::noise::Established, TcpStream), LinkFault> {
-        let (now, patience) = (self.now, Patience::default());
+        let (now, patience) = (self.now, KeepAlive::default());
         let mut dial = Dial::new(&terms, 1, self.addr, patience, now, 5 * SECOND)?;
         let mut outcome = None;
         self.until(|door| {
@@ -349,7 +349,7 @@ fn recorded_first_messages_are_known_and_keep_nobody_out() {
     };
     let mut crowd: Vec<_> = (0..328).map(|at| play(&door, at)).collect();
     let now = door.now;
-    let mut dial = Dial::new(&terms(0, false), 1, door.addr, Patience::default(), now, 5 * SECOND).unwrap();
+    let mut dial = Dial::new(&terms(0, false), 1, door.addr, KeepAlive::default(), now, 5 * SECOND).unwrap();
     let mut in_the_end = None;
     door.until(|d| {
         in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
@@ -379,7 +379,7 @@ fn first_messages_that_nobody_confirms_hold_a_place_for_a_second_where_others_wa
     door.until(|d| d.acceptor.strangers() == STRANGERS && d.acceptor.is_full());
     let begun = door.now;
     let mut dial =
-        Dial::new(&terms(0, false), 1, door.addr, Patience::default(), begun, 60 * SECOND).unwrap();
+        Dial::new(&terms(0, false), 1, door.addr, KeepAlive::default(), begun, 60 * SECOND).unwrap();
     let mut in_the_end = None;
     door.until(|d| {
         in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
@@ -404,7 +404,7 @@ fn own_bytes_thrown_back_are_noticed_by_both_sides() {
         stream.write_all(&bytes).unwrap();
         all(stream)
     });
-    let mut dial = Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).unwrap();
+    let mut dial = Dial::new(&terms(0, false), 1, addr, KeepAlive::default(), START, 5 * SECOND).unwrap();
     let fault = loop {
         let (stream, writable) = dial.waits_for();
         let item = if writable { PollItem::writable(stream) } else { PollItem::readable(stream) };
@@ -437,7 +437,7 @@ fn who_is_refused_learns_why() {
 fn who_does_not_answer_is_given_up_in_time() {
     let silent = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = local_addr(&silent).unwrap();
-    let mut dial = Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).unwrap();
+    let mut dial = Dial::new(&terms(0, false), 1, addr, KeepAlive::default(), START, 5 * SECOND).unwrap();
     poll(&mut [PollItem::writable(dial.waits_for().0)], Some(10 * SECOND)).unwrap();
     assert!(dial.serve(START).unwrap().is_none());
     assert_eq!(dial.deadline(), START + 5 * SECOND);
@@ -445,7 +445,7 @@ fn who_does_not_answer_is_given_up_in_time() {
     assert_eq!(dial.serve(dial.deadline()).err(), Some(late.into()));
     drop(silent);
     let nobody =
-        Dial::new(&terms(0, false), 1, addr, Patience::default(), START, 5 * SECOND).and_then(|mut dial| {
+        Dial::new(&terms(0, false), 1, addr, KeepAlive::default(), START, 5 * SECOND).and_then(|mut dial| {
             poll(&mut [PollItem::writable(dial.waits_for().0)], Some(10 * SECOND)).unwrap();
             dial.serve(START).map(|_| ())
         });
@@ -462,7 +462,7 @@ fn floods_of_silent_connections_do_not_keep_a_good_peer_out() {
         // The good one waits behind all of them.
         let begun = door.now;
         let mut dial =
-            Dial::new(&terms(0, false), 1, door.addr, Patience::default(), begun, 5 * SECOND).unwrap();
+            Dial::new(&terms(0, false), 1, door.addr, KeepAlive::default(), begun, 5 * SECOND).unwrap();
         let mut in_the_end = None;
         door.until(|d| {
             in_the_end = in_the_end.take().or_else(|| dial.serve(d.now).expect("not refused"));
@@ -604,8 +604,8 @@ fn attack_records(trusted: bool, attack: impl FnOnce(&mut Vec<Vec<u8>>)) -> Link
     fault
 }
 
-/// Both have the acceptor's answer before either has confirmed: who comes second hears that the place is taken,
-/// in place of its first record.
+/// Both have the acceptor's answer before either has confirmed: who comes second hears that the place is
+/// taken, in place of its first record.
 #[test]
 fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
     for trusted in [true, false] {
@@ -613,7 +613,7 @@ fn of_two_lives_that_knock_at_once_one_comes_in_and_the_other_is_told() {
         let mut knocks = [1, 2].map(|incarnation| {
             let mut terms = terms(0, trusted);
             terms.me.incarnation = incarnation;
-            let dial = Dial::new(&terms, 1, door.addr, Patience::default(), START, 10 * SECOND).unwrap();
+            let dial = Dial::new(&terms, 1, door.addr, KeepAlive::default(), START, 10 * SECOND).unwrap();
             (dial, incarnation)
         });
         // Their first messages, and the answers, which neither has read.

@@ -1,8 +1,8 @@
 //! Sleeping at a [`Line`]: a futex, and the number of those who sleep there.
 //!
-//! Whoever changes what others may wait for rings, which costs one fence and one load when nobody sleeps. A
-//! sleeper killed in its sleep leaves the count too high, which costs later ringers a system call and nothing
-//! else.
+//! A change of what others may wait for is followed by a ring, which costs one fence and one load when nobody
+//! sleeps. A sleeper killed in its sleep leaves the count too high, which costs later ringers a system call
+//! and nothing else.
 //!
 //! The bell's word also says on which processor it was rung last. Two who answer each other and share a
 //! processor, since others keep the rest busy, would each spin in vain until the kernel takes the processor

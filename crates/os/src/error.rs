@@ -8,7 +8,7 @@ pub use crate::segment::SegmentFault;
 /// The result of everything fallible here.
 pub type Result<T> = core::result::Result<T, OsError>;
 
-/// Who has to act on an error.
+/// The party that has to act on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The calling code asked for something that can never work.
@@ -96,7 +96,10 @@ pub enum OsError {
         align: usize,
     },
     /// The same bytes were asked for as atomics and as plain memory.
-    #[error("range {start}..{end} of {what} mixes atomic and plain views: atomics end at {atomic_end}, plain starts at {plain_start}")]
+    #[error(
+        "range {start}..{end} of {what} mixes atomic and plain views: atomics end at {atomic_end}, plain \
+        starts at {plain_start}"
+    )]
     ViewConflict {
         /// What was indexed.
         what: String,
@@ -172,7 +175,10 @@ pub enum OsError {
         limit: usize,
     },
     /// Some descriptors of a message did not arrive; the rest were closed.
-    #[error("descriptors were lost: {kept} arrived; the peer sent more than {limit} or this process has none free")]
+    #[error(
+        "descriptors were lost: {kept} arrived; the peer sent more than {limit} or this process has none \
+        free"
+    )]
     DescriptorsTruncated {
         /// How many had arrived.
         kept: usize,
@@ -247,7 +253,7 @@ impl OsError {
         }
     }
 
-    /// Who has to act.
+    /// The party that has to act.
     pub fn blame(&self) -> Blame {
         use OsError::*;
         match self {

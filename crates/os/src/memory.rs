@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn meminfo_is_read_as_the_system_writes_it() {
-        let text = "MemTotal:       16 kB\nMemFree: 4 kB\nMemAvailable:   8 kB\nSwapFree:  2 kB\nHugePages_Total: 0\n";
+        let text = "MemTotal:       16 kB\nMemFree: 4 kB\nMemAvailable:   8 kB\nSwapFree:  2 \
+            kB\nHugePages_Total: 0\n";
         let memory = Memory { total_bytes: 16 << 10, available_bytes: 8 << 10, swap_free_bytes: 2 << 10 };
         assert_eq!(parse_meminfo(text), Some(memory));
         let old = "MemTotal: 16 kB\nMemFree: 4 kB\n";

@@ -292,7 +292,7 @@ pub fn parent_id() -> u32 {
 }
 
 /// Has the orphans among the descendants of this process, of any depth, become its own children, and not the
-/// system's. Whoever asks for that has to [`reap`] them.
+/// system's. Programs that ask for that have to [`reap`] them.
 pub fn adopt_orphans() -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| OsError::sys("prctl", "CHILD_SUBREAPER", e))

@@ -26,7 +26,7 @@ const MOST: u32 = 1 << 12;
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the file to memory.
     Read,
     /// From memory to the file.
@@ -35,7 +35,7 @@ pub enum Way {
 
 /// What came of a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Completion {
     /// What it was called.
     pub tag: u64,
     /// Its memory. Of a request that failed it is empty where the kernel may still use what it was given.
@@ -46,7 +46,7 @@ pub struct Answer {
 
 struct Flight {
     tag: u64,
-    way: Way,
+    way: Direction,
     file: Arc<File>,
     bytes: Aligned,
     at: u64,
@@ -57,7 +57,7 @@ struct Flight {
 /// Requests to files and their answers.
 ///
 /// ```
-/// use polyduct_os::{aligned::Aligned, ring::{Ring, Way}};
+/// use polyduct_os::{aligned::Aligned, ring::{Ring, Direction}};
 /// use std::{fs::File, sync::Arc};
 ///
 /// # let path = std::env::temp_dir().join(format!("polyduct-ring-doc-{}", std::process::id()));
@@ -69,14 +69,14 @@ struct Flight {
 ///         let mut bytes = Aligned::default();
 ///         bytes.resize(text.len())?;
 ///         bytes.as_mut_slice().copy_from_slice(text.as_bytes());
-///         ring.ask(Way::Write, file.clone(), bytes, tag * 12, tag);
+///         ring.ask(Direction::Write, file.clone(), bytes, tag * 12, tag);
 ///     }
 ///     while let Some(answer) = ring.next() {
 ///         assert!(answer.moved.is_ok());
 ///     }
 ///     let mut bytes = Aligned::default();
 ///     bytes.resize(100)?;
-///     ring.ask(Way::Read, file, bytes, 0, 7);
+///     ring.ask(Direction::Read, file, bytes, 0, 7);
 ///     let answer = ring.next().expect("one that was asked for");
 ///     assert_eq!((answer.tag, answer.moved), (7, Ok(23)));
 ///     assert_eq!(&answer.bytes.as_slice()[..23], b"one layout, another one");
@@ -94,7 +94,7 @@ pub struct Ring {
     waiting: VecDeque<Flight>,
     places: usize,
     /// Answers to requests that the kernel will not answer.
-    refused: Vec<Answer>,
+    refused: Vec<Completion>,
     /// The kernel does not take requests any more.
     broken: Option<Errno>,
     /// Another process, forked from this one, has nothing to do with what is under way.
@@ -133,7 +133,7 @@ impl Ring {
     /// Asks for all of `bytes` to be read from the file or written to it, from byte `at` on. The answer has
     /// the same tag. The kernel begins with it at the next [`submit`](Ring::submit) or [`next`](Ring::next),
     /// or when it has room for no more.
-    pub fn ask(&mut self, way: Way, file: Arc<File>, bytes: Aligned, at: u64, tag: u64) {
+    pub fn ask(&mut self, way: Direction, file: Arc<File>, bytes: Aligned, at: u64, tag: u64) {
         self.launch(Flight { tag, way, file, bytes, at, moved: 0, tries: 0 });
     }
 
@@ -170,7 +170,7 @@ impl Ring {
     /// Waits for the next answer, in whatever order they come. `None` when all requests were answered.
     // No iterator: who asks meanwhile gets more.
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Option<Answer> {
+    pub fn next(&mut self) -> Option<Completion> {
         let mut refusals = 0;
         loop {
             if let Some(answer) = self.refused.pop() {
@@ -230,7 +230,7 @@ impl Ring {
     fn launch(&mut self, flight: Flight) {
         if !self.is_ours() {
             let moved = Err(self.broken.unwrap_or(Errno::IO));
-            self.refused.push(Answer { tag: flight.tag, bytes: flight.bytes, moved });
+            self.refused.push(Completion { tag: flight.tag, bytes: flight.bytes, moved });
             return;
         }
         if self.flying() >= self.places {
@@ -252,7 +252,7 @@ impl Ring {
     }
 
     /// Takes an answer of the kernel's; `None` where it is not the last one of its request.
-    fn land(&mut self, number: u64, result: i32) -> Option<Answer> {
+    fn land(&mut self, number: u64, result: i32) -> Option<Completion> {
         let mut flight = self.flights.get_mut(number as usize)?.take()?;
         self.free.push(number as usize);
         let left = flight.bytes.as_slice().len() - flight.moved;
@@ -262,8 +262,8 @@ impl Ring {
                 flight.moved += n.min(left);
                 match (n.min(left), flight.way) {
                     (n, _) if n == left => Ok(flight.moved),
-                    (0, Way::Read) => Ok(flight.moved),
-                    (0, Way::Write) => Err(Errno::NOSPC),
+                    (0, Direction::Read) => Ok(flight.moved),
+                    (0, Direction::Write) => Err(Errno::NOSPC),
                     _ => {
                         self.launch(flight);
                         return None;
@@ -280,18 +280,18 @@ impl Ring {
                 errno => Err(errno),
             },
         };
-        Some(Answer { tag: flight.tag, bytes: flight.bytes, moved })
+        Some(Completion { tag: flight.tag, bytes: flight.bytes, moved })
     }
 
     /// The kernel does not answer any more: what it has it may go on to use.
     fn give_up(&mut self, errno: Errno) {
         self.broken = Some(errno);
         for flight in self.flights.iter_mut().filter_map(Option::take) {
-            self.refused.push(Answer { tag: flight.tag, bytes: Aligned::default(), moved: Err(errno) });
+            self.refused.push(Completion { tag: flight.tag, bytes: Aligned::default(), moved: Err(errno) });
             let _ = ManuallyDrop::new(flight);
         }
         for flight in self.waiting.drain(..) {
-            self.refused.push(Answer { tag: flight.tag, bytes: flight.bytes, moved: Err(errno) });
+            self.refused.push(Completion { tag: flight.tag, bytes: flight.bytes, moved: Err(errno) });
         }
         self.flights.clear();
         self.free.clear();
@@ -312,8 +312,8 @@ fn entry(flight: &mut Flight) -> squeue::Entry {
     // What is longer is moved in several.
     let (memory, len) = (left.as_mut_ptr(), left.len().min(1 << 30) as u32);
     match flight.way {
-        Way::Read => opcode::Read::new(fd, memory, len).offset(at).build(),
-        Way::Write => opcode::Write::new(fd, memory, len).offset(at).build(),
+        Direction::Read => opcode::Read::new(fd, memory, len).offset(at).build(),
+        Direction::Write => opcode::Write::new(fd, memory, len).offset(at).build(),
     }
 }
 
@@ -346,8 +346,8 @@ mod tests {
         bytes
     }
 
-    fn answers(ring: &mut Ring) -> Vec<Answer> {
-        let mut all: Vec<Answer> = std::iter::from_fn(|| ring.next()).collect();
+    fn answers(ring: &mut Ring) -> Vec<Completion> {
+        let mut all: Vec<Completion> = std::iter::from_fn(|| ring.next()).collect();
         all.sort_by_key(|a| a.tag);
         all
     }
@@ -355,12 +355,13 @@ mod tests {
     #[test]
     fn more_requests_than_places_are_all_answered() {
         let (mut ring, file) = (Ring::new(2).unwrap(), file("many"));
-        (0..100)
-            .for_each(|i| ring.ask(Way::Write, file.clone(), filled(5000, i), u64::from(i) * 5000, i.into()));
+        (0..100).for_each(|i| {
+            ring.ask(Direction::Write, file.clone(), filled(5000, i), u64::from(i) * 5000, i.into())
+        });
         assert_eq!(ring.len(), 100);
         let written = answers(&mut ring);
         assert!(written.iter().zip(0..).all(|(a, i)| (a.tag, a.moved) == (i, Ok(5000))));
-        (0..100).for_each(|i| ring.ask(Way::Read, file.clone(), filled(5000, 0), i * 5000, i));
+        (0..100).for_each(|i| ring.ask(Direction::Read, file.clone(), filled(5000, 0), i * 5000, i));
         let read = answers(&mut ring);
         assert_eq!(read.len(), 100);
         for (a, i) in read.iter().zip(0..) {
@@ -372,12 +373,12 @@ mod tests {
     #[test]
     fn what_a_file_lacks_is_not_read() {
         let (mut ring, file) = (Ring::new(4).unwrap(), file("short"));
-        ring.ask(Way::Write, file.clone(), filled(10_000, 3), 0, 0);
+        ring.ask(Direction::Write, file.clone(), filled(10_000, 3), 0, 0);
         answers(&mut ring);
         [(0, 20_000), (9_999, 100), (10_000, 100), (1 << 40, 1)]
             .iter()
             .zip(0..)
-            .for_each(|(&(at, len), tag)| ring.ask(Way::Read, file.clone(), filled(len, 1), at, tag));
+            .for_each(|(&(at, len), tag)| ring.ask(Direction::Read, file.clone(), filled(len, 1), at, tag));
         let moved: Vec<_> = answers(&mut ring).iter().map(|a| a.moved).collect();
         assert_eq!(moved, [Ok(10_000), Ok(1), Ok(0), Ok(0)]);
     }
@@ -386,10 +387,10 @@ mod tests {
     fn each_request_has_its_own_error() {
         let mut ring = Ring::new(4).unwrap();
         let read_only = Arc::new(File::open("/dev/null").unwrap());
-        ring.ask(Way::Write, read_only, filled(10, 0), 0, 0);
-        ring.ask(Way::Write, file("fine"), filled(10, 0), 0, 1);
+        ring.ask(Direction::Write, read_only, filled(10, 0), 0, 0);
+        ring.ask(Direction::Write, file("fine"), filled(10, 0), 0, 1);
         ring.ask(
-            Way::Write,
+            Direction::Write,
             Arc::new(File::options().write(true).open("/dev/full").unwrap()),
             filled(10, 0),
             0,
@@ -404,8 +405,9 @@ mod tests {
         let (mut ring, file) = (Ring::new(64).unwrap(), file("thread"));
         let asked = file.clone();
         let mut ring = std::thread::spawn(move || {
-            (0..64)
-                .for_each(|i| ring.ask(Way::Write, asked.clone(), filled(1 << 16, i), u64::from(i) << 16, 0));
+            (0..64).for_each(|i| {
+                ring.ask(Direction::Write, asked.clone(), filled(1 << 16, i), u64::from(i) << 16, 0)
+            });
             // Handed over, and not waited for.
             ring.submit();
             ring
@@ -421,7 +423,7 @@ mod tests {
     #[test]
     fn dropping_a_ring_waits_for_it() {
         let (mut ring, file) = (Ring::new(8).unwrap(), file("drop"));
-        (0..8).for_each(|i| ring.ask(Way::Write, file.clone(), filled(1 << 20, 1), i << 20, i));
+        (0..8).for_each(|i| ring.ask(Direction::Write, file.clone(), filled(1 << 20, 1), i << 20, i));
         drop(ring);
         assert_eq!(file.metadata().unwrap().len(), 8 << 20);
     }

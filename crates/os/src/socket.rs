@@ -35,7 +35,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// The same on every architecture with the generic numbers; libc does not have it everywhere.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Who was at the other end when the connection was made, as the kernel saw it.
+/// The process at the other end when the connection was made, as the kernel saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCred {
     /// Its process; zero where it is outside our process namespace.
@@ -206,7 +206,8 @@ impl Conn {
         }
     }
 
-    /// Who made the connection at the other end, as it looks from here: see [`stranger`](Self::stranger).
+    /// The process that made the connection at the other end, as it looks from here: see
+    /// [`stranger`](Self::stranger).
     pub fn peer(&self) -> Result<PeerCred> {
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         option(self, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut cred)

@@ -2,7 +2,7 @@
 
 use crate::error::PipeError;
 use crate::join::check_name;
-use crate::net::{Place, Trust};
+use crate::net::{PipeAddress, Trust};
 use polyduct_port::{Options, PortError, Readers};
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum At<'a> {
     /// On this host, `pipe:NAME`.
     Name(&'a str),
     /// Across hosts, `pipe://HOST:PORT/NAME`, and whom the units trust there.
-    Host(&'a Place, &'a Trust),
+    Host(&'a PipeAddress, &'a Trust),
 }
 
 impl At<'_> {
@@ -64,8 +64,8 @@ impl<'a> From<&'a String> for At<'a> {
     }
 }
 
-impl<'a> From<(&'a Place, &'a Trust)> for At<'a> {
-    fn from((place, trust): (&'a Place, &'a Trust)) -> At<'a> {
+impl<'a> From<(&'a PipeAddress, &'a Trust)> for At<'a> {
+    fn from((place, trust): (&'a PipeAddress, &'a Trust)) -> At<'a> {
         At::Host(place, trust)
     }
 }

@@ -134,7 +134,7 @@ impl PortDomain {
         }
     }
 
-    /// Who is where.
+    /// Where each unit is.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -185,7 +185,7 @@ impl PortDomain {
         let joined = Domain::join(options);
         drop(opening);
         let domain = joined.map_err(|source| self.error(source))?;
-        // Whoever connects now comes to the domain, not to a listener that nobody looks at.
+        // A unit that connects now comes to the domain, not to a listener that nobody looks at.
         self.network = None;
         Ok(self.joined.insert(domain).clone())
     }

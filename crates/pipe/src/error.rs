@@ -30,7 +30,8 @@ pub enum PipeError {
         program: String,
     },
     /// A pipe across hosts has no key that its units could know each other by.
-    #[error("{name}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY", name = named(pipe))]
+    #[error("{name}: {source}; a pipe across hosts needs one secret in all its units: make it with `openssl \
+        rand -hex 32` and put it into POLYDUCT_JOB_KEY", name = named(pipe))]
     Key {
         /// The pipe.
         pipe: String,
@@ -50,7 +51,8 @@ pub enum PipeError {
         source: Box<net::LinkFault>,
     },
     /// All reader programs have closed; nobody will take further steps.
-    #[error("{name}: every reader has closed; no reader is left for step {step} (open the writer with readers=\"any\" where readers come and go; a reader that another one is to follow is opened with on_loss=\"wait\" and leaves by abort() instead of close())", name = named(pipe))]
+    #[error("{name}: every reader has closed; no reader is left for step {step} (open the writer with \
+        readers=\"any\" where readers come and go; a reader that another one is to follow is opened with on_loss=\"wait\" and leaves by abort() instead of close())", name = named(pipe))]
     ReadersGone {
         /// The pipe.
         pipe: String,
@@ -184,7 +186,7 @@ impl From<LayoutError> for PipeError {
     }
 }
 
-/// Who has the name of a pipe, in words.
+/// The process that has the name of a pipe, in words.
 fn holder(pid: u32, program: &str) -> String {
     match (pid, program) {
         (0, _) => "another program of this user".to_owned(),
@@ -243,7 +245,8 @@ pub enum Mismatch {
         to: String,
     },
     /// The writer expects fewer reader programs.
-    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many ({})", one_too_many(*expected, found))]
+    #[error("the writer expects {expected} reader program(s) and has them; program {found:?} is one too many \
+        ({})", one_too_many(*expected, found))]
     TooManyPrograms {
         /// Programs that the writer expects.
         expected: u32,
@@ -251,7 +254,10 @@ pub enum Mismatch {
         found: String,
     },
     /// Reader programs come and go, and no more can be there at once.
-    #[error("{programs} reader programs read it already, which is the most at once; program {found:?} can come when one of them has left")]
+    #[error(
+        "{programs} reader programs read it already, which is the most at once; program {found:?} can \
+        come when one of them has left"
+    )]
     Full {
         /// Programs that are there.
         programs: u32,

@@ -8,7 +8,7 @@ use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{clock, spin::Spin, sync::Line};
 use polyduct_port::{Options, PortError, PortName, Reached, Scope, Stats, UnitName};
-use polyduct_slots::{bell::Patience, bell::Unmet, fault::Fault, Slots, Stop};
+use polyduct_slots::{bell::Unmet, bell::WaitLimits, fault::Fault, Slots, Stop};
 use std::time::Duration;
 
 /// What each step that a reader takes adds to its counters.
@@ -41,7 +41,7 @@ impl Share {
 pub struct Port {
     pub pipe: String,
     pub me: UnitName,
-    pub patience: Patience,
+    pub patience: WaitLimits,
     pub stats: Stats,
     pub domain: PortDomain,
     wait_on_loss: bool,
@@ -118,7 +118,7 @@ impl Port {
         Port {
             pipe: pipe.to_owned(),
             me,
-            patience: Patience { spin: Spin::new(spin), timeout, interrupt },
+            patience: WaitLimits { spin: Spin::new(spin), timeout, interrupt },
             stats: Stats { opened: clock::now() - start, ..Stats::default() },
             domain,
             wait_on_loss: options.on_loss == polyduct_port::OnLoss::Wait,
@@ -237,7 +237,7 @@ impl Port {
     ) -> Result<Domain, PipeError> {
         let watched = slots.clone();
         let joined = self.domain.join(wishes, move || watched.fault().is_some());
-        // Who is lost will not come. Complete steps can be read all the same, and so the port has not failed.
+        // A lost unit will not come. Complete steps can be read all the same, and so the port has not failed.
         match slots.fault().filter(|_| joined.is_err()) {
             Some(fault) => Err(stop_error(&self.pipe, slots.stop(fault), step)),
             None => joined,

@@ -107,7 +107,7 @@ pub struct Rendezvous<F> {
     early: Vec<Early<F>>,
     /// Units that have come to their end; nobody takes their places.
     closed: BTreeSet<UnitName>,
-    /// Who finds no place any more comes for the next pipe of this name.
+    /// A unit that finds no place any more comes for the next pipe of this name.
     ending: Ending,
     /// Names of the reader programs, in the order in which they came.
     programs: Vec<String>,

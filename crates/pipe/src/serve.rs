@@ -64,7 +64,7 @@ pub fn opening<T>(
 type MakeSlots = Box<dyn FnOnce(&Welcome) -> Result<Segment, String> + Send>;
 
 /// Everything the thread holds.
-pub struct Server {
+pub struct NearServer {
     connections: Connections,
     /// Units that have a place in the control segment.
     units: HashMap<ConnId, UnitName>,
@@ -80,7 +80,7 @@ pub struct Server {
     deadline: Duration,
 }
 
-impl Server {
+impl NearServer {
     /// A server for a bound listener. `actions` are what the rendezvous said when it was made.
     pub fn new(
         listener: Listener,
@@ -89,9 +89,9 @@ impl Server {
         stop: Arc<EventFd>,
         slots_len: usize,
         open_timeout: Duration,
-    ) -> Server {
+    ) -> NearServer {
         let started = clock::now();
-        Server {
+        NearServer {
             connections: Connections::new(listener, PROTOCOL),
             units: HashMap::new(),
             rendezvous,
@@ -109,7 +109,7 @@ impl Server {
     pub fn with_late_segment(
         mut self,
         make: impl FnOnce(&Welcome) -> Result<Segment, String> + Send + 'static,
-    ) -> Server {
+    ) -> NearServer {
         self.make_slots = Some(Box::new(make));
         self
     }
@@ -274,7 +274,7 @@ impl Server {
                     }
                 }
                 Action::Fail(why) => {
-                    // Who knocked meanwhile is told why, too, and does not wait for another unit 0.
+                    // A unit that knocked meanwhile is told why, too, and does not wait for another unit 0.
                     self.accept_all();
                     if let Some(tell) = self.outcome.take() {
                         let _ = tell.send(Err(why));
@@ -299,7 +299,7 @@ impl Server {
         let (slots, welcome) = (&opened.slots, &opened.welcome);
         let lives = |unit: UnitName| {
             let (pid, start_time) = slots.process(unit);
-            // Who has no number here comes back, or is missing when the time to come is over.
+            // A unit that has no number here comes back, or is missing when the time to come is over.
             let is_seen = slots.share_numbers(HOST, unit);
             !slots.is_closed(unit) && (!is_seen || ProcessId { pid, start_time }.is_alive())
         };
@@ -324,7 +324,7 @@ impl Server {
                 }
             }
         }
-        // Who died together with unit 0 and is not waited for; or whose slots nobody could keep.
+        // Units that died together with unit 0 and are not waited for, or whose slots nobody could keep.
         let kept = |unit: UnitName| unit.side != Side::Writer || missing != Some(unit.unit);
         let lost = |&unit: &UnitName| !(slots.is_closed(unit) || lives(unit) || waits(unit) && kept(unit));
         if let Some(unit) = slots.units().find(lost) {

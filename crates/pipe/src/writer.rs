@@ -371,7 +371,7 @@ impl Drop for Writer {
         if std::thread::panicking() {
             self.abort();
         } else if self.close().is_err() && self.port.is_open() {
-            // Whoever has not closed by now, or has not fetched its steps, had its time.
+            // A unit that has not closed by now, or has not fetched its steps, had its time.
             let _ = self.leave();
         }
     }

@@ -9,7 +9,7 @@ use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::domain::Domain;
 use polyduct_message::MessageError;
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{DomainOptions, Expect, Given, Options};
 use polyduct_rig::{say, tests, Unit};
 use std::io::Read as _;
@@ -31,7 +31,7 @@ fn victim(spec: &str) {
     match f[..] {
         [pipe] => read(&pipe.to_owned(), "victim", &DomainOptions::default(), hold),
         _ => {
-            let place = Place { host: f[0].into(), port: f[1].parse().unwrap(), name: "test".into() };
+            let place = PipeAddress { host: f[0].into(), port: f[1].parse().unwrap(), name: "test".into() };
             let options = near(f[2].parse().unwrap());
             read(&Across { place, trust: trust(true), near: Near::None }, "victim", &options, hold);
         }

@@ -8,18 +8,18 @@ use common::{fill, local_indices, reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType, Mapping};
 use polyduct_pipe::{Expect, Given, Options, PipeError};
 use polyduct_rig::faults::{self, PATIENCE};
-use polyduct_rig::inject::{self, Fault};
+use polyduct_rig::inject::{self, InjectedFault};
 
 const SHAPE: [u64; 2] = [12, 20];
 const STEPS: u64 = 3;
 
 fn main() {
     let cases = [
-        ("shm", Fault::Error),
-        ("shm", Fault::Interrupted),
-        ("net", Fault::Error),
-        ("net", Fault::Interrupted),
-        ("net", Fault::Short),
+        ("shm", InjectedFault::Error),
+        ("shm", InjectedFault::Interrupted),
+        ("net", InjectedFault::Error),
+        ("net", InjectedFault::Interrupted),
+        ("net", InjectedFault::Short),
     ];
     faults::main(&cases, |kind| match kind {
         "net" => child(&Across::new()),

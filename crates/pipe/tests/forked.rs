@@ -8,7 +8,7 @@ use common::net::{place, trust, Across, Near};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::poll::{poll, EventFd, PollItem};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Policy};
 use polyduct_port::PortError;
 use polyduct_rig::fork::{end, Forked};
@@ -36,7 +36,7 @@ fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     match f[3].split_once(':') {
         Some((host, port)) => {
-            let place = Place { host: host.into(), port: port.parse().unwrap(), name: "forked".into() };
+            let place = PipeAddress { host: host.into(), port: port.parse().unwrap(), name: "forked".into() };
             run(
                 &Across { place, trust: trust(true), near: Near::None },
                 f[0],
@@ -124,7 +124,7 @@ fn on_one_host_the_loss_of_a_unit_with_a_child_is_known() {
 }
 
 fn across_hosts_the_loss_of_a_unit_with_a_child_is_known() {
-    let Place { host, port, .. } = place();
+    let PipeAddress { host, port, .. } = place();
     check(&format!("{host}:{port}"));
 }
 

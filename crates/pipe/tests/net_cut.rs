@@ -9,7 +9,7 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Refusal, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
@@ -54,8 +54,8 @@ fn units_that_are_cut_off_come_back_in_their_places() {
     two_hosts(&ARGS, "cut off", host_a, host_b);
 }
 
-fn place(host: &str, case: usize) -> Place {
-    Place { host: host.into(), port: 7200 + case as u16, name: "cut".into() }
+fn place(host: &str, case: usize) -> PipeAddress {
+    PipeAddress { host: host.into(), port: 7200 + case as u16, name: "cut".into() }
 }
 
 /// What the threads of host A wait for.
@@ -152,7 +152,7 @@ enum Look {
 
 /// Writes or reads all steps, and looks at what it waits for; gives the steps.
 fn run(
-    at: &Place,
+    at: &PipeAddress,
     case: Case,
     role: &str,
     unit: u32,

@@ -8,7 +8,7 @@ use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
-use polyduct_pipe::net::{JobKey, Place, Trust};
+use polyduct_pipe::net::{JobKey, PipeAddress, Trust};
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::{Deaf, Random};
@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn refused(at: &Place, trust: &Trust) -> LinkError {
+fn refused(at: &PipeAddress, trust: &Trust) -> LinkError {
     match Reader::open((at, trust), "*", &Expect::default(), &reader_options("r", 0, 1)).map(drop) {
         Err(PipeError::Link { source, .. }) => match *source {
             LinkFault::Peer(error) => error,
@@ -40,7 +40,7 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
         let stranger = Trust { key: JobKey::from_bytes([8; 32]).unwrap(), trusted_network: false };
         assert_eq!(refused(&at, &stranger), LinkError::Unauthentic);
         assert_eq!(refused(&at, &trust(true)), LinkError::Trust { mine: true });
-        let elsewhere = Place { name: "other".into(), ..at.clone() };
+        let elsewhere = PipeAddress { name: "other".into(), ..at.clone() };
         assert_eq!(refused(&elsewhere, &trust(false)), LinkError::WrongDomain);
         let mut r =
             Reader::open((&at, &trust(false)), "*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
@@ -52,7 +52,7 @@ fn who_does_not_belong_is_told_why_and_the_pipe_opens_without_it() {
 #[test]
 fn who_comes_in_vain_is_told_what_was_found() {
     let soon = |o: Options| Options { open_timeout: Duration::from_millis(400), ..o };
-    let read = |at: &Place, trust: &Trust| {
+    let read = |at: &PipeAddress, trust: &Trust| {
         let options = soon(reader_options("r", 0, 1));
         Reader::open((at, trust), "*", &Expect::default(), &options).map(drop).unwrap_err().to_string()
     };
@@ -68,13 +68,13 @@ fn who_comes_in_vain_is_told_what_was_found() {
     drop(other);
     // The port drops what comes, as behind a firewall.
     let deaf = Deaf::new();
-    let blocked = Place { host: deaf.at().ip().to_string(), port: deaf.at().port(), ..place() };
+    let blocked = PipeAddress { host: deaf.at().ip().to_string(), port: deaf.at().port(), ..place() };
     let error = read(&blocked, &trust(true));
     assert!(
         error.contains(&format!("no connection to {} comes about; is it blocked?", deaf.at())),
         "{error}"
     );
-    let nowhere = Place { host: "nosuch.invalid".into(), ..place() };
+    let nowhere = PipeAddress { host: "nosuch.invalid".into(), ..place() };
     let error = read(&nowhere, &trust(true));
     let says = "waiting for an address of host \"nosuch.invalid\", whose name does not resolve";
     assert!(error.contains(says), "{error}");

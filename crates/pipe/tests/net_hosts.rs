@@ -7,7 +7,7 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
@@ -36,8 +36,8 @@ fn two_hosts_and_a_cable() {
     two_hosts(&ARGS, "across hosts", host_a, host_b);
 }
 
-fn place(host: &str, port: u16) -> Place {
-    Place { host: host.into(), port, name: "field".into() }
+fn place(host: &str, port: u16) -> PipeAddress {
+    PipeAddress { host: host.into(), port, name: "field".into() }
 }
 
 /// Two writer units here, two reader units there.
@@ -149,7 +149,7 @@ fn steps(what: &str) -> u64 {
 }
 
 fn write(
-    at: &Place,
+    at: &PipeAddress,
     (what, trusted): (&str, bool),
     unit: u32,
     all: &std::sync::Barrier,
@@ -188,7 +188,7 @@ fn host_b() {
     assert!(what != "kill");
 }
 
-fn read(at: &Place, (what, trusted): (&str, bool), unit: u32) -> Result<u64, PipeError> {
+fn read(at: &PipeAddress, (what, trusted): (&str, bool), unit: u32) -> Result<u64, PipeError> {
     let options = options(what, reader_options("r", unit, 2));
     let mut r = Reader::open((at, &trust(trusted)), "*,block", &Expect::default(), &options)?;
     let indices = local_indices(r.mapping(), unit.into());

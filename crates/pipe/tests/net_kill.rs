@@ -11,7 +11,7 @@ use common::lasting::{steps, Lasting, STEPS};
 use common::net::{address_of, place, trust};
 use common::{fill, local_indices, reader_options};
 use polyduct_os::clock::within;
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, OnLoss, Options, Reader};
 use polyduct_rig::kills::{error_of, kills, survivors, Delays};
 use polyduct_rig::{tests, Middle, Random, Unit};
@@ -215,7 +215,7 @@ fn a_look_and_a_read_agree_while_a_writer_is_replaced() {
         let mut random = Random::new(seed);
         let pipe = Lasting { writers: (2, "block,*"), ..Lasting::new(&mut random, 1) };
         let mut writers = [pipe.start(0), pipe.start(1)];
-        let at = Place { name: "kill".into(), ..pipe.place.clone() };
+        let at = PipeAddress { name: "kill".into(), ..pipe.place.clone() };
         let options = Options { on_loss: OnLoss::Wait, ..reader_options("r", 0, 1) };
         let mut r =
             Reader::open((&at, &trust(pipe.trusted)), "*,block", &Expect::default(), &options).unwrap();

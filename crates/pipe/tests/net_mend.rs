@@ -10,7 +10,7 @@ use common::kill::{loss_of, name, LAYOUTS};
 use common::net::{address_of, place, trust};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Reader, Writer};
 use polyduct_rig::kills::{error_of, kills, survivors};
 use polyduct_rig::{tests, Middle, Random, Unit};
@@ -63,7 +63,7 @@ struct Pipe {
 impl Pipe {
     /// So many writers and readers, and whether their lost units are replaced.
     fn start(random: &mut Random, (writers, readers): (u64, u64), policy: &str, on_loss: &str) -> Pipe {
-        let Place { host, port, .. } = place();
+        let PipeAddress { host, port, .. } = place();
         let (src, dst) = (random.one_of(&LAYOUTS), random.one_of(&LAYOUTS));
         let trusted = random.below(2) == 0;
         let case = format!("{writers} {src} to {readers} {dst}, {policy}, {on_loss}, trusted {trusted}");
@@ -185,7 +185,7 @@ fn last_words_are_heard_though_the_connection_breaks_under_them() {
         }
     };
     let middle = Middle::looking(address_of(&at), Arc::new(look));
-    let by = Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    let by = PipeAddress { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
     std::thread::scope(|s| {
         s.spawn(|| {
             let given = Given::Dataset(Dataset::new(&[4], ElemType::U8).unwrap());

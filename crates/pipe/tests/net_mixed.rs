@@ -8,7 +8,7 @@ mod common;
 use common::net::trust;
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::hosts::{next_line, plug_in, tell, two_hosts, Other};
@@ -32,8 +32,8 @@ fn units_of_both_hosts() {
     two_hosts(&ARGS, "mixed", host_a, host_b);
 }
 
-fn place(host: &str, port: u16) -> Place {
-    Place { host: host.into(), port, name: "field".into() }
+fn place(host: &str, port: u16) -> PipeAddress {
+    PipeAddress { host: host.into(), port, name: "field".into() }
 }
 
 fn host_a(cable: bool) {
@@ -84,7 +84,7 @@ fn host_b() {
     });
 }
 
-fn write(at: &Place, policy: &str, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
+fn write(at: &PipeAddress, policy: &str, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
     let given = Given::Dataset(Dataset::new(&SHAPE, ElemType::U64).unwrap());
     let options = Options { policy: policy.parse().unwrap(), near: true, ..writer_options(unit, 2) };
     let mut w = Writer::open((at, &trust(trusted)), &given, "block,*", &options)?;
@@ -98,7 +98,7 @@ fn write(at: &Place, policy: &str, trusted: bool, unit: u32, endless: bool) -> R
     w.close().map(drop)
 }
 
-fn read(at: &Place, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
+fn read(at: &PipeAddress, trusted: bool, unit: u32, endless: bool) -> Result<(), PipeError> {
     let options = Options { near: true, ..reader_options("r", unit, 2) };
     let mut r = Reader::open((at, &trust(trusted)), "*,block", &Expect::default(), &options)?;
     let indices = local_indices(r.mapping(), unit.into());

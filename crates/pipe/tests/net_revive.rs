@@ -9,7 +9,7 @@ use common::kill::{loss_of, LAYOUTS};
 use common::lasting::{steps, Lasting, STEPS};
 use common::net::{place, trust};
 use common::{fill, local_indices, reader_options};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, OnLoss, Options, Reader};
 use polyduct_port::PortError;
 use polyduct_rig::kills::{error_of, kills, survivors};
@@ -76,8 +76,8 @@ fn replace(pipe: &Lasting, units: &mut [Unit], victims: &[usize], random: &mut R
     }
 }
 
-/// All of these units, from the `first` on, end well; readers that were not replaced got every step, where none
-/// is dropped.
+/// All of these units, from the `first` on, end well; readers that were not replaced got every step, where
+/// none is dropped.
 fn check(pipe: &Lasting, units: &mut [Unit], first: usize, replaced: &[usize], case: &str) {
     units.iter_mut().for_each(Unit::let_go);
     let ended: Vec<String> = units
@@ -215,7 +215,7 @@ struct Here {
 
 impl Here {
     fn open(pipe: &Lasting, timeout: Duration) -> Here {
-        let at = Place { name: "revive".into(), ..pipe.place.clone() };
+        let at = PipeAddress { name: "revive".into(), ..pipe.place.clone() };
         let of = reader_options("r", 0, 1);
         let options = Options { on_loss: OnLoss::Raise, timeout: Some(timeout), ..of };
         let opened = Reader::open((&at, &trust(pipe.trusted)), "*,block", &Expect::default(), &options);

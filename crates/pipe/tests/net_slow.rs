@@ -7,7 +7,7 @@ use common::net::{place, trust, Across, Near, NetPipe};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{parent_id, PidFd, ProcessId};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Options, Reader, Writer};
 use polyduct_rig::{say, tests, Unit};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn main() {
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u64>().unwrap();
-    let place = Place { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
+    let place = PipeAddress { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
     let trust = trust(f[3] == "true");
     if f[0] == "t" {
         return many(&Across { place, trust, near: Near::None });

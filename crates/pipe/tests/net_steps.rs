@@ -7,7 +7,7 @@ use common::net::{address_of, place, trust, Across, Near, NetPipe};
 use common::suite::{self, LAYOUTS};
 use common::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, OnLoss, Options, PipeError, Reader, Writer};
 use polyduct_port::PortError;
 use polyduct_rig::Middle;
@@ -197,7 +197,7 @@ fn what_cannot_be_is_refused_before_anything_happens() {
     let error = Reader::open((&at, &trust), "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
     assert!(error.to_string().contains(": reader unit 0: timed out after "), "{error}");
-    let nowhere = polyduct_pipe::net::Place { host: "no such host".into(), ..at };
+    let nowhere = polyduct_pipe::net::PipeAddress { host: "no such host".into(), ..at };
     let error = Reader::open((&nowhere, &trust), "*", &Expect::default(), &soon).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::BadOption { option: "host", .. })), "{error}");
 }
@@ -267,8 +267,8 @@ const FAR_STEPS: u64 = 64;
 fn far_steps(depth: u32) -> Duration {
     let (at, trust) = (&place(), &trust(true));
     let middle = Middle::far(address_of(at), WAY);
-    let far = &Place { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
-    let write = |unit: u32, at: &Place| {
+    let far = &PipeAddress { host: middle.addr.ip().to_string(), port: middle.addr.port(), ..at.clone() };
+    let write = |unit: u32, at: &PipeAddress| {
         let given = Given::Dataset(Dataset::new(&[2], ElemType::U64).unwrap());
         let options = Options { depth, ..writer_options(unit, 2) };
         let mut w = Writer::open((at, trust), &given, "block", &options).unwrap();

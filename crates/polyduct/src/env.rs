@@ -6,7 +6,7 @@ use polyduct_port::PortError;
 
 /// This process's place in its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct JobUnit {
     /// Number of this unit, from 0.
     pub unit: u32,
     /// Units of the program.
@@ -45,7 +45,7 @@ pub fn place(
     units: Option<u32>,
     program: Option<&str>,
     get: impl Fn(&str) -> Option<String>,
-) -> Result<Place, Error> {
+) -> Result<JobUnit, Error> {
     let (unit, units, told) = match by_hand(unit, units)? {
         Some((0, 1)) if units.is_none() => (0, 1, None),
         Some((unit, units)) => (unit, units, get("POLYDUCT_PROGRAM")),
@@ -58,13 +58,13 @@ pub fn place(
         return Err(PortError::BadOption { port: None, option: "unit", found, expected }.into());
     }
     let program = program.map(str::to_owned).or(told).unwrap_or_else(|| siblings(units));
-    Ok(Place { unit, units, program })
+    Ok(JobUnit { unit, units, program })
 }
 
 /// Finds the place of this process in its program's own message domain, and that domain's name, which stands
 /// in
-/// [`Place::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart. It may also be where the units
-/// meet on a network: see [`domain`](crate::domain()).
+/// [`JobUnit::program`]: `name` if the caller gives one, else what tells the launcher's jobs apart. It may
+/// also be where the units meet on a network: see [`domain`](crate::domain()).
 ///
 /// `polyduct run` says the name itself, in `POLYDUCT_DOMAIN`. Units that somebody numbers by hand have to be
 /// given one: nothing else would keep two such programs apart.
@@ -76,7 +76,7 @@ pub fn domain_place(
     units: Option<u32>,
     name: Option<&str>,
     get: impl Fn(&str) -> Option<String>,
-) -> Result<Place, Error> {
+) -> Result<JobUnit, Error> {
     let hand = by_hand(unit, units)?;
     let (unit, units, told) = match hand {
         Some((unit, units)) => (unit, units, None),
@@ -89,12 +89,13 @@ pub fn domain_place(
         (None, Some(told)) => tidy(&told),
         (None, None) if hand.is_some() && units > 1 => {
             let what =
-                "units that no launcher has numbered need the name of their domain, or its URL, the same in all of them";
+                "units that no launcher has numbered need the name of their domain, or its URL, the same in \
+                    all of them";
             return Err(Error::Misuse { what: what.into() });
         }
         (None, None) => siblings(units),
     };
-    Ok(Place { unit, units, program })
+    Ok(JobUnit { unit, units, program })
 }
 
 /// Variables in which batch systems number their jobs, whatever programs run in them. (What mpiexec and
@@ -238,7 +239,7 @@ mod tests {
     fn units_numbered_by_hand_name_their_domain() {
         let given = |name| domain_place(Some(1), Some(2), name, with(&[]));
         assert!(matches!(given(None), Err(Error::Misuse { .. })));
-        assert_eq!(given(Some("mine")).unwrap(), Place { unit: 1, units: 2, program: "mine".into() });
+        assert_eq!(given(Some("mine")).unwrap(), JobUnit { unit: 1, units: 2, program: "mine".into() });
         let alone =
             domain_place(Some(0), Some(1), None, with(&[("POLYDUCT_DOMAIN", "run-1-stage-0")])).unwrap();
         assert_eq!(alone.program, siblings(1), "the stage's domain has other units");
@@ -302,7 +303,7 @@ mod tests {
     fn arguments_go_before_the_environment() {
         let vars: &[_] = &[("POLYDUCT_UNIT", "2"), ("POLYDUCT_UNITS", "3"), ("POLYDUCT_PROGRAM", "solver")];
         let p = place(Some(0), Some(1), Some("mine"), with(vars)).unwrap();
-        assert_eq!(p, Place { unit: 0, units: 1, program: "mine".into() });
+        assert_eq!(p, JobUnit { unit: 0, units: 1, program: "mine".into() });
         assert_eq!(place(None, None, None, with(vars)).unwrap().program, "solver");
     }
 }

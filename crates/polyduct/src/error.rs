@@ -31,7 +31,10 @@ pub enum Error {
         why: String,
     },
     /// A domain across hosts has no key that its units could know each other by.
-    #[error("domain {url}: {source}; a domain across hosts needs one secret in all its units: make it with `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY")]
+    #[error(
+        "domain {url}: {source}; a domain across hosts needs one secret in all its units: make it with \
+        `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY"
+    )]
     Key {
         /// The domain.
         url: String,

@@ -39,7 +39,7 @@ mod writer;
 
 pub use at::At;
 pub use domain::{domain, Join};
-pub use env::{domain_place, place, Place};
+pub use env::{domain_place, place, JobUnit};
 pub use error::Error;
 pub use open::{open, Open};
 pub use polyduct_layout as layout;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use polyduct_message::link::net::config::Transport;
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use std::path::PathBuf;
 
 /// The other end of a port.
@@ -11,7 +11,7 @@ pub enum Target {
     /// `pipe:NAME`: another program on this host.
     Pipe(String),
     /// `pipe://HOST:PORT/NAME`: programs on several hosts; the writers' unit 0 listens at HOST:PORT.
-    Net(Place),
+    Net(PipeAddress),
     /// `PATH.npy`.
     Npy(PathBuf),
     /// `PATH.raw`: the bytes of the row-major array and nothing else.
@@ -44,7 +44,8 @@ impl Mode {
 }
 
 /// What would have been understood.
-const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, PATH.safetensors, PATH.safetensors#NAME, PATH.zarr, store:DIR/NAME or -";
+const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, PATH.safetensors, \
+    PATH.safetensors#NAME, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
 ///
@@ -102,10 +103,22 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             Some(given) if given != "-" => parse(&given, mode, get),
             // A stage of a run has a name, also where nothing is before or behind it.
             _ => bad(match (mode, get("POLYDUCT_PROGRAM").is_some()) {
-                (Mode::Read, false) => "no pipeline gives this program its input; start it with `polyduct run`, or name a file or pipe",
-                (Mode::Write, false) => "no pipeline takes this program's output; start it with `polyduct run`, or name a file or pipe",
-                (Mode::Read, true) => "nothing gives the first stage of a pipeline its input; put `< FILE.npy` or `COMMAND |` before it",
-                (Mode::Write, true) => "nothing takes the output of the last stage of a pipeline; put `> FILE.npy` or `| COMMAND` behind it",
+                (Mode::Read, false) => {
+                    "no pipeline gives this program its input; start it with `polyduct \
+                    run`, or name a file or pipe"
+                }
+                (Mode::Write, false) => {
+                    "no pipeline takes this program's output; start it with `polyduct \
+                    run`, or name a file or pipe"
+                }
+                (Mode::Read, true) => {
+                    "nothing gives the first stage of a pipeline its input; put `< \
+                    FILE.npy` or `COMMAND |` before it"
+                }
+                (Mode::Write, true) => {
+                    "nothing takes the output of the last stage of a pipeline; put `> \
+                    FILE.npy` or `| COMMAND` behind it"
+                }
             }),
         };
     }
@@ -168,10 +181,10 @@ pub fn meeting(text: &str) -> Result<Option<Meeting>, Error> {
 }
 
 /// Understands `HOST:PORT/NAME`. What is wrong comes with where, from 0.
-fn place(text: &str) -> Result<Place, (usize, &'static str)> {
+fn place(text: &str) -> Result<PipeAddress, (usize, &'static str)> {
     let (host, port, end) = socket(text)?;
     match text[end..].strip_prefix('/') {
-        Some(name) if !name.is_empty() => Ok(Place { host, port, name: name.into() }),
+        Some(name) if !name.is_empty() => Ok(PipeAddress { host, port, name: name.into() }),
         _ => Err((text[..end].chars().count(), "expected /NAME, the pipe's name,")),
     }
 }
@@ -241,8 +254,9 @@ mod tests {
 
     #[test]
     fn places_on_other_hosts_are_understood() {
-        let place =
-            |host: &str, port, name: &str| Target::Net(Place { host: host.into(), port, name: name.into() });
+        let place = |host: &str, port, name: &str| {
+            Target::Net(PipeAddress { host: host.into(), port, name: name.into() })
+        };
         assert_eq!(read("pipe://node7:4100/field").unwrap(), place("node7", 4100, "field"));
         assert_eq!(read("pipe://10.0.0.1:65535/a/b").unwrap(), place("10.0.0.1", 65535, "a/b"));
         assert_eq!(read("pipe://[fe80::1]:7/x").unwrap(), place("fe80::1", 7, "x"));

@@ -208,7 +208,7 @@ impl Options {
             Readers::Programs(n) => {
                 return bad("readers", n.to_string(), format!("1 to {MAX_PROGRAMS}, or any"));
             }
-            // Who may not be there cannot be waited for.
+            // Programs that may not be there cannot be waited for.
             Readers::Any if self.policy != Policy::Latest => {
                 return bad("policy", self.policy.to_string(), "latest where readers is any");
             }

@@ -112,7 +112,7 @@ impl<'a> Look<'a> {
 
     /// Its bytes, as they lie.
     pub fn bytes(&self) -> &'a [u8] {
-        // SAFETY: an array without gaps holds `len` bytes from `data` on. Whoever looks holds the
+        // SAFETY: an array without gaps holds `len` bytes from `data` on. The thread that looks holds the
         // interpreter, and lets go of the slice before it does of that. Another thread may write to an array
         // without the interpreter, as with any call of NumPy: then the bytes are of before or after, and
         // every value is valid.

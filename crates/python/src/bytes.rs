@@ -20,7 +20,8 @@ pub fn readable<'py>(array: &Bound<'py, PyArray1<u8>>) -> PyResult<PyReadonlyArr
 
 /// Borrows an array for writing, for as long as a call takes.
 pub fn writable<'py>(array: &Bound<'py, PyArray1<u8>>) -> PyResult<PyReadwriteArray1<'py, u8>> {
-    let message = "an array to be filled is read-only, or overlaps one that is in use: by this call, or by one in another thread";
+    let message = "an array to be filled is read-only, or overlaps one that is in use: by this call, or by \
+        one in another thread";
     array.try_readwrite().map_err(|_| error::own(array.py(), "Misuse", message))
 }
 

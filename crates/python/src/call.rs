@@ -19,7 +19,7 @@ pub struct Call {
     domain: Py<Domain>,
     /// Always there, but in a drop.
     call: Option<Arc<domain::Call>>,
-    /// Who was called.
+    /// The unit that was called.
     to: u32,
     /// Once it was fetched. Never held while the domain is asked: it runs handlers, and those may ask for
     /// this call.
@@ -70,8 +70,8 @@ impl Call {
             return self.is_fetched();
         };
         *lock(&self.outcome) = Some(found);
-        // The domain has it no more, and those who looked there in between sleep. Whoever runs a handler
-        // wakes them after it.
+        // The domain has it no more, and those who looked there in between sleep. A thread that runs a
+        // handler wakes them after it.
         if self.waiting.load(Ordering::SeqCst) > 0 && !message::Domain::in_handler() {
             domain.wake();
         }

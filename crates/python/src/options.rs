@@ -4,7 +4,7 @@ use crate::error;
 use crate::port::Port;
 use polyduct::store::npy::Descr;
 use polyduct::store::zarr::{Compression, UnknownCompression};
-use polyduct::{Error, Open, Place, Readers};
+use polyduct::{Error, JobUnit, Open, Readers};
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -60,9 +60,9 @@ pub fn maybe_seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult
 }
 
 /// The layout that was given; without one, the only unit has everything.
-pub fn layout_of<'a>(py: Python<'_>, given: Option<&'a str>, place: &Place) -> PyResult<&'a str> {
+pub fn layout_of<'a>(py: Python<'_>, given: Option<&'a str>, place: &JobUnit) -> PyResult<&'a str> {
     let message = || {
-        let Place { unit, units, .. } = place;
+        let JobUnit { unit, units, .. } = place;
         format!("layout: none given, but this is unit {unit} of {units}; say what each has, as \"block,...\" or \"...\" \
                  for everything")
     };
@@ -74,7 +74,7 @@ pub fn layout_of<'a>(py: Python<'_>, given: Option<&'a str>, place: &Place) -> P
 
 impl Options {
     /// Puts the options into a builder whose waits ask `port` whether to go on.
-    pub fn builder(&self, py: Python<'_>, url: &str, port: &Port) -> PyResult<(Open, Place)> {
+    pub fn builder(&self, py: Python<'_>, url: &str, port: &Port) -> PyResult<(Open, JobUnit)> {
         let fail = |e: Error| error::raise(py, &e);
         let get = |name: &str| std::env::var(name).ok();
         let place = polyduct::place(self.unit, self.units, self.program.as_deref(), get).map_err(fail)?;

@@ -1,9 +1,9 @@
 //! The states in which a power cut may leave the files of a program that was [recorded](crate::record).
 //!
-//! What a program wrote to a file is durable once the file was synced, and names are once their directory was:
-//! so little is promised where programs run. Of all that is not durable a cut leaves anything: each write
-//! whole, in part or not at all, each name or not, whatever came before or after it in another file. Only
-//! within one directory, or one file, what is left took effect in its order.
+//! What a program wrote to a file is durable once the file was synced, and names are once their directory
+//! was: so little is promised where programs run. Of all that is not durable a cut leaves anything: each
+//! write whole, in part or not at all, each name or not, whatever came before or after it in another file.
+//! Only within one directory, or one file, what is left took effect in its order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -181,8 +181,8 @@ impl<'a> Cut<'a> {
         self.open.len()
     }
 
-    /// What the cut leaves, where `kept` says of each of these how many of its sectors, of so many, are there;
-    /// what is no write has one.
+    /// What the cut leaves, where `kept` says of each of these how many of its sectors, of so many, are
+    /// there; what is no write has one.
     pub fn leaves(&self, mut kept: impl FnMut(usize, usize) -> usize) -> Tree {
         let mut tree = self.durable.clone();
         for (i, &event) in self.open.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! `POLYDUCT_FAULTS=all` fails each of them; without it some 20 of each kind, or as many as the test says,
 //! beginning with another one each time.
 
-use crate::inject::{self, Fault, Outcome, Start};
+use crate::inject::{self, InjectedFault, Outcome, Start};
 use std::process::Command;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
@@ -19,13 +19,13 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The `main` of such a test. `child` is the program: it gets a case's name, does what there is to do once
 /// before it [begins](inject::begin), and gives the errors that its parts came to; what is wrong is a panic.
-pub fn main(cases: &[(&'static str, Fault)], child: impl FnOnce(&str) -> Vec<String>) {
+pub fn main(cases: &[(&'static str, InjectedFault)], child: impl FnOnce(&str) -> Vec<String>) {
     let cases: Vec<_> = cases.iter().map(|&(kind, fault)| (kind, fault, SOME)).collect();
     main_of(&cases, child);
 }
 
 /// The same; each case says how many of its calls fail, about, unless all do.
-pub fn main_of(cases: &[(&'static str, Fault, u64)], child: impl FnOnce(&str) -> Vec<String>) {
+pub fn main_of(cases: &[(&'static str, InjectedFault, u64)], child: impl FnOnce(&str) -> Vec<String>) {
     if let Ok(kind) = std::env::var(CHILD) {
         let errors = child(&kind);
         println!("{}", if errors.is_empty() { WELL.to_owned() } else { errors.join("\n") });
@@ -58,7 +58,7 @@ pub fn all() -> bool {
 /// run ended well, or in an error as it should; `None` if neither. Gives the numbers of runs and of errors.
 pub fn every_call_fails_once(
     what: &str,
-    (from, fault, some): (Start, Fault, u64),
+    (from, fault, some): (Start, InjectedFault, u64),
     command: &(dyn Fn() -> Command + Sync),
     judge: &(dyn Fn(&Outcome) -> Option<bool> + Sync),
 ) -> (u64, u64) {

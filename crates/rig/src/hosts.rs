@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const ROLE: &str = "POLYDUCT_TEST_HOST";
 
-/// Who this process is.
+/// Which of the processes of a test this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The one that looks on.
@@ -22,7 +22,7 @@ pub enum Role {
     B,
 }
 
-/// Who this process is, by what started it.
+/// Which of them this process is, by what started it.
 pub fn role() -> Role {
     match std::env::var(ROLE).as_deref() {
         Ok("A") => Role::A,

@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// It fails as it does where the system has no more to give, or a device fails.
     Error,
     /// A signal has interrupted it; calls that none can interrupt are left alone.
@@ -70,7 +70,13 @@ pub enum Start {
 
 /// Runs `command`, with its `nth` call (from 1) failing if there is one. What it starts in its turn goes on
 /// untouched.
-pub fn run(command: &mut Command, from: Start, fault: Fault, nth: Option<u64>, limit: Duration) -> Outcome {
+pub fn run(
+    command: &mut Command,
+    from: Start,
+    fault: InjectedFault,
+    nth: Option<u64>,
+    limit: Duration,
+) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("RUST_BACKTRACE", "0");
     // SAFETY: it only makes a system call.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
@@ -112,7 +118,7 @@ fn read(mut from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     all
 }
 
-fn trace(pid: Pid, from: Start, fault: Fault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
+fn trace(pid: Pid, from: Start, fault: InjectedFault, nth: Option<u64>) -> (u64, Option<u64>, Option<i32>) {
     waitpid(pid, None).unwrap();
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
     ptrace::setoptions(pid, options).unwrap();
@@ -182,7 +188,7 @@ enum How {
 }
 
 /// How a call fails, if it can.
-fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
+fn spoil(regs: &libc::user_regs_struct, fault: InjectedFault) -> Option<How> {
     use Errno::{EAGAIN, EINTR, EIO, EMFILE, ENOBUFS, ENOMEM, ENOSPC, EPERM};
     let call = regs.orig_rax as i64;
     let on_file = matches!(
@@ -232,9 +238,9 @@ fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => EPERM,
         libc::SYS_clone | libc::SYS_clone3 => EAGAIN,
         libc::SYS_io_uring_setup => ENOMEM,
-        libc::SYS_io_uring_enter if fault == Fault::Error => EAGAIN,
+        libc::SYS_io_uring_enter if fault == InjectedFault::Error => EAGAIN,
         libc::SYS_io_uring_enter => EINTR,
-        libc::SYS_poll | libc::SYS_ppoll if fault == Fault::Error => ENOMEM,
+        libc::SYS_poll | libc::SYS_ppoll if fault == InjectedFault::Error => ENOMEM,
         libc::SYS_poll | libc::SYS_ppoll => EINTR,
         // Only a wait: nothing interrupts a wake.
         libc::SYS_futex if matches!(regs.rsi as i32 & 0x7f, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
@@ -251,8 +257,8 @@ fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
         _ => return None,
     };
     match fault {
-        Fault::Error => Some(How::Fails(errno)),
-        Fault::Interrupted => {
+        InjectedFault::Error => Some(How::Fails(errno)),
+        InjectedFault::Interrupted => {
             let waits = moves
                 || matches!(
                     call,
@@ -266,6 +272,6 @@ fn spoil(regs: &libc::user_regs_struct, fault: Fault) -> Option<How> {
                 );
             waits.then_some(How::Fails(EINTR))
         }
-        Fault::Short => (on_file && regs.rdx > 1).then_some(How::Halved),
+        InjectedFault::Short => (on_file && regs.rdx > 1).then_some(How::Halved),
     }
 }

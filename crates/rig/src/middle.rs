@@ -49,7 +49,7 @@ impl Middle {
                     if stop.load(Ordering::SeqCst) {
                         return;
                     }
-                    // Who finds nobody behind it tries again.
+                    // A client that finds nobody behind it tries again.
                     let (Ok(front), Ok(back)) = (front, TcpStream::connect(behind)) else { continue };
                     let pair = [front, back];
                     for (from, to) in [(0, 1), (1, 0)] {
@@ -92,8 +92,8 @@ impl Drop for Middle {
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, (look, onwards): (&Look, bool), way: Duration) {
-    // What comes is read while other pieces are under way: it is the way that takes time, not each piece. A way
-    // that takes none holds none.
+    // What comes is read while other pieces are under way: it is the way that takes time, not each piece. A
+    // way that takes none holds none.
     let most = if way.is_zero() { 0 } else { UNDER_WAY };
     let (send, pieces) = mpsc::sync_channel::<(Instant, Vec<u8>)>(most);
     let writer = std::thread::spawn(move || {

@@ -7,7 +7,7 @@ use std::process::Command;
 /// `sees`: whether it has a /proc of that namespace, and not still the one outside. `Err`: why the system
 /// lets nobody have namespaces.
 pub fn alone(sees: bool) -> Result<Command, String> {
-    // Who is root needs no user namespace for that.
+    // Root needs no user namespace for that.
     let users =
         if polyduct_os::process::user_id() == 0 { &[][..] } else { &["--user", "--map-current-user"][..] };
     let mut args = users.to_vec();

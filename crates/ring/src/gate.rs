@@ -50,7 +50,7 @@ impl<'a> Lines<'a> {
         fence(Ordering::SeqCst);
     }
 
-    /// Who is inside. After [`close`](Lines::close) nobody comes to be, but to leave at once.
+    /// Users that are inside. After [`close`](Lines::close) nobody comes to be, but to leave at once.
     pub fn inside(self) -> impl Iterator<Item = u32> + 'a {
         let within = |(_, line): &(u32, &Line)| line.w[INSIDE].load(Ordering::Acquire) != 0;
         (0..).zip(self.users).filter(within).map(|(user, _)| user)

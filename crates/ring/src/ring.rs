@@ -22,22 +22,22 @@ pub struct Shape {
 
 /// A place in a lane, counted from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RingPosition {
     /// Records before it.
     pub line: u32,
     /// Units of payload before it, those left out at the ring's end included.
     pub unit: u32,
 }
 
-impl Place {
+impl RingPosition {
     #[inline]
     fn pack(self) -> u64 {
         u64::from(self.line) << 32 | u64::from(self.unit)
     }
 
     #[inline]
-    fn unpack(word: u64) -> Place {
-        Place { line: (word >> 32) as u32, unit: word as u32 }
+    fn unpack(word: u64) -> RingPosition {
+        RingPosition { line: (word >> 32) as u32, unit: word as u32 }
     }
 }
 
@@ -62,7 +62,7 @@ impl Shape {
 
     /// Whether what lies between `head` and `tail` can be in the ring at once.
     #[inline]
-    fn holds(self, head: Place, tail: Place) -> bool {
+    fn holds(self, head: RingPosition, tail: RingPosition) -> bool {
         tail.line.wrapping_sub(head.line) <= self.lines && tail.unit.wrapping_sub(head.unit) <= self.units
     }
 }
@@ -80,7 +80,7 @@ pub enum NoRoom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Where.
-    pub at: Place,
+    pub at: RingPosition,
     /// The payload begins at the ring's start, and what was left before that is left out. The receiver is
     /// told.
     pub anew: bool,
@@ -132,7 +132,7 @@ impl Outlet {
     ) -> Result<Claim, NoRoom> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
-            let at = Place::unpack(tail);
+            let at = RingPosition::unpack(tail);
             let mut unit = at.unit;
             let anew = shape.unit(unit) + units as usize > self.window(shape) as usize;
             if anew {
@@ -142,9 +142,9 @@ impl Outlet {
                 }
                 unit = shape.anew(unit);
             }
-            let next = Place { line: at.line.wrapping_add(1), unit: unit.wrapping_add(units) };
+            let next = RingPosition { line: at.line.wrapping_add(1), unit: unit.wrapping_add(units) };
             // Acquire: what this thread overwrites was read before the head was shown.
-            if !shape.holds(Place::unpack(self.seen.load(Ordering::Acquire)), next) {
+            if !shape.holds(RingPosition::unpack(self.seen.load(Ordering::Acquire)), next) {
                 match self.look(shape, (tail, next), shown)? {
                     now if now == tail => {}
                     now => {
@@ -156,7 +156,7 @@ impl Outlet {
             let claimed =
                 self.tail.compare_exchange_weak(tail, next.pack(), Ordering::Relaxed, Ordering::Relaxed);
             match claimed {
-                Ok(_) => return Ok(Claim { at: Place { line: at.line, unit }, anew }),
+                Ok(_) => return Ok(Claim { at: RingPosition { line: at.line, unit }, anew }),
                 Err(now) => tail = now,
             }
         }
@@ -165,12 +165,17 @@ impl Outlet {
     /// Asks the receiver whether there is room up to `next`, which follows the tail `known`. Returns the tail
     /// as it is now: where that is another one, it says nothing of the room.
     #[cold]
-    fn look(&self, shape: Shape, (known, next): (u64, Place), shown: &AtomicU64) -> Result<u64, NoRoom> {
+    fn look(
+        &self,
+        shape: Shape,
+        (known, next): (u64, RingPosition),
+        shown: &AtomicU64,
+    ) -> Result<u64, NoRoom> {
         let word = shown.load(Ordering::Acquire);
         // Read after the head, so that an honest head is never beyond it.
         let tail = self.tail.load(Ordering::Relaxed);
-        let head = Place::unpack(word);
-        if !shape.holds(head, Place::unpack(tail)) {
+        let head = RingPosition::unpack(word);
+        if !shape.holds(head, RingPosition::unpack(tail)) {
             return Err(NoRoom::Broken(word));
         }
         self.seen.store(word, Ordering::Release);
@@ -183,7 +188,8 @@ impl Outlet {
     /// Records and units that can be claimed for certain, each on its own.
     pub fn room(&self, shape: Shape, shown: &AtomicU64) -> Result<(u32, u32), NoRoom> {
         let word = shown.load(Ordering::Acquire);
-        let (head, tail) = (Place::unpack(word), Place::unpack(self.tail.load(Ordering::Relaxed)));
+        let (head, tail) =
+            (RingPosition::unpack(word), RingPosition::unpack(self.tail.load(Ordering::Relaxed)));
         if !shape.holds(head, tail) {
             return Err(NoRoom::Broken(word));
         }
@@ -206,8 +212,8 @@ impl Outlet {
     /// nothing was claimed yet, it has.
     #[inline]
     pub fn passed(&self, line: u32, shown: &AtomicU64) -> bool {
-        let head = Place::unpack(shown.load(Ordering::Acquire)).line;
-        let tail = Place::unpack(self.tail.load(Ordering::Relaxed)).line;
+        let head = RingPosition::unpack(shown.load(Ordering::Acquire)).line;
+        let tail = RingPosition::unpack(self.tail.load(Ordering::Relaxed)).line;
         // Of the last records so many are not taken.
         let (age, waiting) = (tail.wrapping_sub(line), tail.wrapping_sub(head));
         age == 0 || age > waiting
@@ -224,8 +230,8 @@ pub fn publish(line: &Words, at: u32, tag: u32, words: [u64; 7]) {
 /// The receiving side of a lane: one thread's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inlet {
-    at: Place,
-    shown: Place,
+    at: RingPosition,
+    shown: RingPosition,
     /// Units that the longest lap had: the sender's window, as far as it is known here.
     lap: u32,
 }
@@ -243,7 +249,7 @@ impl Inlet {
 
     /// The place of the next record.
     #[inline]
-    pub fn at(&self) -> Place {
+    pub fn at(&self) -> RingPosition {
         self.at
     }
 
@@ -258,7 +264,7 @@ impl Inlet {
     /// at `start`.
     #[inline]
     pub fn advance(&mut self, shape: Shape, start: u32, units: u32) {
-        self.at = Place { line: self.at.line.wrapping_add(1), unit: start.wrapping_add(units) };
+        self.at = RingPosition { line: self.at.line.wrapping_add(1), unit: start.wrapping_add(units) };
         self.lap = self.lap.max(shape.unit(start) as u32 + units);
     }
 
@@ -332,13 +338,13 @@ mod tests {
     const SHAPE: Shape = Shape { lines: 8, units: 8 };
 
     fn outlet(line: u32) -> Outlet {
-        let at = AtomicU64::new(Place { line, unit: 0 }.pack());
-        let seen = AtomicU64::new(Place { line, unit: 0 }.pack());
+        let at = AtomicU64::new(RingPosition { line, unit: 0 }.pack());
+        let seen = AtomicU64::new(RingPosition { line, unit: 0 }.pack());
         Outlet { tail: at, seen, window: AtomicU64::new(u64::MAX) }
     }
 
     fn shown(line: u32) -> AtomicU64 {
-        AtomicU64::new(Place { line, unit: 0 }.pack())
+        AtomicU64::new(RingPosition { line, unit: 0 }.pack())
     }
 
     #[test]
@@ -355,10 +361,10 @@ mod tests {
     fn a_ring_is_full_only_for_who_knows_its_tail() {
         let outlet = outlet(20);
         // The receiver has all of it. A thread that slept since the tail was 5 asks for line 6 behind that.
-        let (late, now) = (Place { line: 5, unit: 0 }, Place { line: 20, unit: 0 });
-        let next = Place { line: 6, unit: 0 };
+        let (late, now) = (RingPosition { line: 5, unit: 0 }, RingPosition { line: 20, unit: 0 });
+        let next = RingPosition { line: 6, unit: 0 };
         assert_eq!(outlet.look(SHAPE, (late.pack(), next), &shown(20)), Ok(now.pack()));
-        let full = Place { line: 29, unit: 0 };
+        let full = RingPosition { line: 29, unit: 0 };
         assert_eq!(outlet.look(SHAPE, (now.pack(), full), &shown(20)), Err(NoRoom::Full));
     }
 }

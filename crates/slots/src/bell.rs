@@ -9,7 +9,7 @@ use polyduct_port::{Interrupt, INTERRUPT_SLICE};
 use std::time::Duration;
 
 /// How long to spin and to wait.
-pub struct Patience {
+pub struct WaitLimits {
     /// How long to spin before sleeping.
     pub spin: Spin,
     /// Longest wait; `None` for no limit.
@@ -30,7 +30,7 @@ pub enum Unmet {
 /// Calls `ready` until it gives something, sleeping at `bell` in between. `waited` grows by the time spent.
 pub fn wait_for<T>(
     bell: &Line,
-    patience: &Patience,
+    patience: &WaitLimits,
     waited: &mut Duration,
     mut ready: impl FnMut() -> Option<T>,
 ) -> Result<T, Unmet> {
@@ -51,7 +51,7 @@ pub fn wait_for<T>(
 #[cold]
 fn sleep_for<T>(
     bell: &Line,
-    patience: &Patience,
+    patience: &WaitLimits,
     start: Duration,
     ready: &mut impl FnMut() -> Option<T>,
 ) -> Result<T, Unmet> {

@@ -26,8 +26,8 @@ impl Slots {
         self.units_of(program).max(unit.saturating_add(1))
     }
 
-    /// Whether the loss of a unit of one side is one of another side, too. Who comes and goes is nobody's
-    /// loss.
+    /// Whether the loss of a unit of one side is one of another side, too. A unit that comes and goes is
+    /// nobody's loss.
     pub fn depends_on(&self, side: Side, on: Side) -> bool {
         !self.sizes().are_open() || on == Side::Writer || on == side
     }

@@ -111,7 +111,8 @@ impl Slots {
             }
             match (stands.filter(|stands| stands.closed), unit.side) {
                 (None, _) => {}
-                // The others of its program may have yet to hear of the end, though a writer has to close anew.
+                // The others of its program may have yet to hear of the end, though a writer has to close
+                // anew.
                 (Some(stands), Side::Reader(_)) if stands.has_all() => slots.leave(unit),
                 (Some(stands), Side::Reader(program)) => slots.close_reader(program, unit.unit, stands.done),
                 (Some(stands), Side::Writer) => drop(slots.close_writer(unit.unit, stands.done)),
@@ -216,7 +217,7 @@ impl Slots {
         let known: Vec<(&UnitName, &Stands)> = writers.iter().filter_map(|(u, s)| Some((u, (*s)?))).collect();
         let shown = newest.iter().flatten().max().map_or(0, |newest| newest + 1);
         let end = known.iter().map(|(_, s)| s.begun()).max().unwrap_or(0).max(shown);
-        // Who is farther behind fills again what was published before.
+        // A unit that is farther behind fills again what was published before.
         let behind = known.iter().map(|(_, s)| s.done).min().unwrap_or(0);
         let published = behind.max(shown).max(end.saturating_sub(ring_len(depth)));
         let filling = |s: &Stands| match s.granted {

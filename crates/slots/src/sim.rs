@@ -203,7 +203,7 @@ impl World {
     }
 
     /// Looks as a port does: once, then once more as a sleeper. `Err`: what the bell must show for sleep to
-    /// be right. Who polls was told before whether it `may` find something.
+    /// be right. A unit that polls was told before whether it `may` find something.
     fn look<T>(
         &self,
         name: UnitName,
@@ -216,7 +216,7 @@ impl World {
             return Ok(found);
         }
         let sleeper = Sleeper::at(bell(&self.slots, name));
-        // Who is killed while he sleeps, or is about to, stays counted.
+        // A unit that is killed while it sleeps, or is about to, stays counted.
         let sleeper = std::mem::ManuallyDrop::new(sleeper);
         let found = sleeper.look(|| poll(&self.slots).transpose());
         if found.is_ok() {

@@ -117,7 +117,10 @@ pub enum FileError {
         available: u64,
     },
     /// There is no memory for so many bytes at once.
-    #[error("{path}: the system gives no memory for {bytes} bytes, this unit's part of a step; divide the array between more units")]
+    #[error(
+        "{path}: the system gives no memory for {bytes} bytes, this unit's part of a step; divide the \
+        array between more units"
+    )]
     NoMemory {
         /// The file.
         path: String,
@@ -218,7 +221,10 @@ impl FileError {
     /// Another program writes the file, and `program` is turned away.
     pub(crate) fn busy(path: &str, program: &str) -> FileError {
         let hint = match polyduct_os::process::is_unnamed(program) {
-            true => "; if these are units of one program, started by hand in several shells, give all of them the same program= or POLYDUCT_PROGRAM",
+            true => {
+                "; if these are units of one program, started by hand in several shells, give all of \
+                them the same program= or POLYDUCT_PROGRAM"
+            }
             false => "",
         };
         FileError::Busy { path: path.to_owned(), hint }

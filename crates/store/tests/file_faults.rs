@@ -6,7 +6,7 @@
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::faults::{self, PATIENCE};
-use polyduct_rig::inject::{self, Fault};
+use polyduct_rig::inject::{self, InjectedFault};
 use polyduct_store::{Expect, FileError, FileReader, FileWriter, Format, Options};
 use std::path::Path;
 
@@ -14,12 +14,12 @@ const LEN: u64 = 100_000;
 
 fn main() {
     let cases = [
-        ("npy", Fault::Error),
-        ("npy", Fault::Interrupted),
-        ("npy", Fault::Short),
-        ("zarr", Fault::Error),
-        ("pair", Fault::Error),
-        ("pair", Fault::Interrupted),
+        ("npy", InjectedFault::Error),
+        ("npy", InjectedFault::Interrupted),
+        ("npy", InjectedFault::Short),
+        ("zarr", InjectedFault::Error),
+        ("pair", InjectedFault::Error),
+        ("pair", InjectedFault::Interrupted),
     ];
     faults::main(&cases, child);
 }

@@ -94,8 +94,8 @@ fn network(conn: &Conn, unit: u32, trusted: bool) -> Result<Network, BenchError>
 }
 
 impl DomainCarrier {
-    /// Joins as unit 0 or 1 of two, with so many channels of low priority to the other: in shared memory, or by
-    /// TCP, trusted or not, to the process at the other end of a connection.
+    /// Joins as unit 0 or 1 of two, with so many channels of low priority to the other: in shared memory, or
+    /// by TCP, trusted or not, to the process at the other end of a connection.
     pub fn new(
         (name, tcp): (&str, Option<(&Conn, bool)>),
         unit: u32,

@@ -226,7 +226,7 @@ pub fn run(args: &UnitArgs) -> u8 {
 
 fn act(part: &Part) -> Result<Outcome, BenchError> {
     let Part { play, name, unit } = part;
-    // Whoever started this one wants the figure; without it there is nothing to do.
+    // The process that started this one wants the figure; without it there is nothing to do.
     set_parent_death_signal(Some(Signal::KILL))?;
     let cpus = cpu::allowed();
     cpu::pin_to(cpus[*unit as usize % cpus.len()])?;

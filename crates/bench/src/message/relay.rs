@@ -12,7 +12,7 @@ use std::time::Duration;
 const SLICE: Duration = Duration::from_millis(20);
 const DATAGRAM: usize = 1 << 16;
 
-/// The relay. Whoever sends to [`addr`](Relay::addr) speaks with the socket behind it.
+/// The relay. A process that sends to [`addr`](Relay::addr) speaks with the socket behind it.
 pub struct Relay {
     addr: SocketAddr,
     stop: Arc<AtomicBool>,

@@ -15,7 +15,7 @@ pub fn bytes_a_second(megabits: u32) -> f64 {
     f64::from(megabits) * 1e6 / 8.0
 }
 
-/// Starts a link in front of a listener, for one connection. Whoever connects to the address speaks with that
+/// Starts a link in front of a listener, for one connection. A client of the address speaks with that
 /// listener. It ends with its connection, or the process.
 pub fn slow_link(behind: SocketAddr, megabits: u32) -> std::io::Result<SocketAddr> {
     let front = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -23,7 +23,7 @@ pub fn slow_link(behind: SocketAddr, megabits: u32) -> std::io::Result<SocketAdd
     socket2::SockRef::from(&front).set_recv_buffer_size(KEPT)?;
     let addr = front.local_addr()?;
     std::thread::Builder::new().spawn(move || {
-        // Who measures is told by a connection that ends.
+        // The measuring process is told by a connection that ends.
         let Ok((near, _)) = front.accept() else { return };
         let Ok(far) = connect(behind) else { return };
         let rate = bytes_a_second(megabits);

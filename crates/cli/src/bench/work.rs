@@ -139,7 +139,7 @@ fn talk(domain: &Domain, turns: u32, flood: u32, bytes: u64) -> Result<Vec<f64>,
     let mut channel = domain.channel(other, Priority::Low)?;
     let seen = || count.load(Ordering::Relaxed);
     let await_count = |n: u64| -> Result<(), Box<dyn Error>> {
-        // Who waits for an answer and has nothing else to do looks for it again and again.
+        // A unit that waits for an answer and has nothing else to do looks for it again and again.
         let start = Instant::now();
         while seen() < n && start.elapsed() < PATIENCE {
             domain.poll();

@@ -148,14 +148,17 @@ enum CpError {
     NoPlace { dst: String, option: &'static str },
     #[error("--dims: {named} names; {src} has {dims} dimensions, its steps included")]
     Dims { src: String, named: usize, dims: usize },
-    /// Whoever reads wants no more: the end, but no failure.
+    /// The reading program wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,
     #[error("verification failed: {src} and {dst} differ in step {step}, from {place} on")]
     Differ { src: String, dst: String, step: u64, place: String },
     #[error("verification failed: {src} and {dst} differ in their number of steps")]
     Steps { src: String, dst: String },
-    #[error("{url}: the system gives no memory for {bytes} bytes, a unit's part of a step; copy with more --units")]
+    #[error(
+        "{url}: the system gives no memory for {bytes} bytes, a unit's part of a step; copy with more \
+        --units"
+    )]
     NoMemory { url: String, bytes: u64 },
     #[error("cannot start a thread for each unit: {0}")]
     Threads(#[from] OsError),

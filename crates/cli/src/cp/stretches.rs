@@ -86,8 +86,8 @@ impl<'a> Stretches<'a> {
             Ok(Vec::new())
         };
         if source.is_stream() {
-            // Whoever writes it is ahead by itself; and nobody should have to wait for more of it once the
-            // target has failed.
+            // The program that writes it is ahead by itself; and nobody should have to wait for more of it
+            // once the target has failed.
             return self.read(source, first, &mut |next| write(next).map(ControlFlow::Continue));
         }
         // Of whichever of the two threads there is.

@@ -202,7 +202,8 @@ fn huge_pages(facts: &Facts) -> Finding {
         _ => Finding::warn(
             "huge pages",
             format!("{found} (memory that may be locked: {lock})"),
-            "the first pass over new slots is faster after: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+            "the first pass over new slots is faster after: echo advise > \
+                /sys/kernel/mm/transparent_hugepage/shmem_enabled",
         ),
     }
 }

@@ -17,7 +17,7 @@ pub use verdict::READER_GONE;
 
 use crate::text::{caret, Colour};
 use pipeline::Pipeline;
-use plan::{Link, Plan, Role, Sink, Site, Source};
+use plan::{Connector, Plan, Role, Sink, Site, Source};
 use start::OrCannot;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -215,8 +215,8 @@ fn describe(plan: &Plan) -> String {
     }
     for (k, link) in plan.links.iter().enumerate() {
         let what = match link {
-            Link::OsPipe => "an ordinary pipe",
-            Link::Port { url } => url,
+            Connector::OsPipe => "an ordinary pipe",
+            Connector::Port { url } => url,
         };
         text += &format!("stage {k} -> stage {}: {what}\n", k + 1);
     }

@@ -17,7 +17,7 @@ pub struct Plan {
     /// In the order in which they start.
     pub processes: Vec<Process>,
     /// One between each two stages.
-    pub links: Vec<Link>,
+    pub links: Vec<Connector>,
     /// The file, or the dataset in a store, that the last stage writes, if that stage is parallel.
     pub file: Option<PathBuf>,
     /// How many ordinary pipes the processes share ([`Source::Pipe`] and [`Sink::Pipe`] count from 0).
@@ -76,7 +76,7 @@ pub enum Sink {
 
 /// What lies between two stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Link {
+pub enum Connector {
     /// An ordinary pipe: neither stage is parallel.
     OsPipe,
     /// A pipe of polyduct.
@@ -95,7 +95,8 @@ pub enum PlanError {
     Input { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {reason}", path.display())]
     Output { path: PathBuf, reason: String },
-    #[error("{} is no kind of file that a parallel stage can open: name it PATH.npy, PATH.raw, PATH.safetensors, PATH.zarr or store:DIR/NAME", path.display())]
+    #[error("{} is no kind of file that a parallel stage can open: name it PATH.npy, PATH.raw, \
+        PATH.safetensors, PATH.zarr or store:DIR/NAME", path.display())]
     FileKind { path: PathBuf },
     #[error(transparent)]
     Store(polyduct::store::disk::StoreError),
@@ -150,11 +151,11 @@ impl Plan {
         };
         for (k, pair) in stages.windows(2).enumerate() {
             plan.links.push(if pair.iter().all(|s| s.units.is_none()) {
-                Link::OsPipe
+                Connector::OsPipe
             } else {
                 // Errors of the programs name the pipe: it says where it is, and then what tells the runs
                 // apart.
-                Link::Port { url: format!("pipe:stage-{k}-to-{}.{}", k + 1, site.run) }
+                Connector::Port { url: format!("pipe:stage-{k}-to-{}.{}", k + 1, site.run) }
             });
         }
         let input = pipeline.input.as_ref().map(|f| located(f, site.directory));
@@ -286,8 +287,8 @@ impl Plan {
     /// URL of the port after stage `k`.
     fn url(&self, k: usize) -> Option<String> {
         match self.links.get(k)? {
-            Link::Port { url } => Some(url.clone()),
-            Link::OsPipe => None,
+            Connector::Port { url } => Some(url.clone()),
+            Connector::OsPipe => None,
         }
     }
 
@@ -309,8 +310,8 @@ impl Plan {
             _ => return None,
         };
         match self.links.get(k) {
-            Some(Link::Port { .. }) => Some(k),
-            Some(Link::OsPipe) => None,
+            Some(Connector::Port { .. }) => Some(k),
+            Some(Connector::OsPipe) => None,
             None => self.file.as_ref().map(|_| k),
         }
     }

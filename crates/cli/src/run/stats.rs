@@ -1,7 +1,7 @@
 //! Receives the reports of a run's ports: their opening, for the supervision; their figures at the end, for
 //! the table.
 
-use super::plan::{Link, Plan};
+use super::plan::{Connector, Plan};
 use super::verdict::End;
 use crate::text::{bytes, seconds};
 use serde::{Deserialize, Serialize};
@@ -239,8 +239,8 @@ impl Report {
             .links
             .iter()
             .filter_map(|link| match link {
-                Link::Port { url } => Some(url.clone()),
-                Link::OsPipe => None,
+                Connector::Port { url } => Some(url.clone()),
+                Connector::OsPipe => None,
             })
             .collect();
         for record in &collector.records {
@@ -301,7 +301,7 @@ impl PipeReport {
             let own = |p: &&super::plan::Process| p.env.iter().any(|(n, v)| n == variable && *v == url);
             plan.processes.iter().find(own).map(|p| p.stage)
         };
-        let link = plan.links.iter().position(|l| matches!(l, Link::Port { url: u } if *u == url));
+        let link = plan.links.iter().position(|l| matches!(l, Connector::Port { url: u } if *u == url));
         // Every element moves once, so the writers' count is the array's; readers may overlap.
         let main = [&writers, &readers].into_iter().find(|side| side.ports > 0);
         let seconds = writers.open_s.max(readers.open_s);

@@ -438,7 +438,7 @@ impl<'a> Supervisor<'a> {
     fn failure_message(&self, process: usize, end: End, others: usize) -> Option<String> {
         let pid = self.processes[process].pid;
         let what = match end {
-            // Whoever read the run's own output wanted no more of it: nothing to report, as in the shell.
+            // The reader of the run's own output wanted no more of it: nothing to report, as in the shell.
             End::Signal(SIGPIPE) | End::Exit(READER_GONE)
                 if self.plan.processes[process].stdout == Sink::Result =>
             {

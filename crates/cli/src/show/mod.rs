@@ -112,7 +112,8 @@ pub fn show(args: &ShowArgs) -> u8 {
     if args.units.0.len() > args.layouts.len() {
         let given: Vec<String> = args.units.0.iter().map(u64::to_string).collect();
         crate::text::say!(
-            "polyduct: --units {} is for two layouts, and there is one: give one number, or the reader's layout as well",
+            "polyduct: --units {} is for two layouts, and there is one: give one number, or the reader's \
+                layout as well",
             given.join(",")
         );
         return 2;
@@ -126,7 +127,7 @@ pub fn show(args: &ShowArgs) -> u8 {
     };
     let model = match Model::new(dataset, &args.layouts, &args.units.0) {
         Ok(model) => model,
-        Err(model::Refusal { text, error }) => {
+        Err(model::RefusedLayout { text, error }) => {
             crate::text::say!("polyduct: {error}");
             match error {
                 LayoutError::Text { position, .. } => crate::text::say!("{}", caret(&text, position)),

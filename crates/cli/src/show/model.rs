@@ -47,23 +47,24 @@ pub struct Bounds {
 
 /// A layout that was refused, and which one.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RefusedLayout {
     pub text: String,
     pub error: LayoutError,
 }
 
 impl Model {
     /// Binds the layouts, one or two, to the dataset.
-    pub fn new(dataset: Dataset, layouts: &[String], units: &[u64]) -> Result<Model, Refusal> {
+    pub fn new(dataset: Dataset, layouts: &[String], units: &[u64]) -> Result<Model, RefusedLayout> {
         let mut sides = Vec::new();
         for (i, text) in layouts.iter().enumerate() {
             let units = units.get(i).or(units.first()).copied().unwrap_or(1);
-            let refuse = |error| Refusal { text: text.clone(), error };
+            let refuse = |error| RefusedLayout { text: text.clone(), error };
             sides.push(Side::new(text, &dataset, units).map_err(refuse)?);
         }
         let exchange = match &sides[..] {
             [from, to] => {
-                let refuse = |error| Refusal { text: format!("{}  →  {}", from.text, to.text), error };
+                let refuse =
+                    |error| RefusedLayout { text: format!("{}  →  {}", from.text, to.text), error };
                 Some(Exchange::between(&from.mapping, &to.mapping).map_err(refuse)?)
             }
             _ => None,

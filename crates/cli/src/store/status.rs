@@ -164,7 +164,8 @@ fn text(s: &Status, dir: &Path) -> String {
         let missing = s.units.iter().filter(|u| u.state != "ok").count() as u32 - s.parity;
         let of: Vec<String> = lost.iter().map(usize::to_string).collect();
         text += &format!(
-            "\n\nNothing can be read until {missing} of the units {} are back where they were; then they are used again by themselves.\n",
+            "\n\nNothing can be read until {missing} of the units {} are back where they were; then they are \
+                used again by themselves.\n",
             of.join(", ")
         );
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub type Watch<'a> = &'a dyn Fn() -> Result<(), MessageError>;
 
 /// The time that is left for joining.
-pub(super) struct Patience<'a> {
+pub(super) struct JoinTime<'a> {
     pub(super) who: &'a Who<'a>,
     pub(super) start: Duration,
     pub(super) grace: Duration,
@@ -33,9 +33,9 @@ pub(super) struct Patience<'a> {
     pub(super) handed: RefCell<BTreeMap<Address, PidFd>>,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> JoinTime<'a> {
     pub(super) fn new(who: &'a Who<'a>) -> Self {
-        Patience {
+        JoinTime {
             who,
             start: clock::now(),
             grace: Duration::ZERO,
@@ -73,7 +73,7 @@ impl<'a> Patience<'a> {
 
 /// A question to a unit, for as long as there is patience.
 pub(super) struct Asking<'a> {
-    pub(super) patience: &'a Patience<'a>,
+    pub(super) patience: &'a JoinTime<'a>,
     pub(super) to: Address,
 }
 
@@ -100,7 +100,7 @@ impl meeting::Patience for Asking<'_> {
 
 /// Connects to another unit's socket and asks it something; waits for the answer.
 pub(super) fn ask(
-    patience: &Patience<'_>,
+    patience: &JoinTime<'_>,
     to: Address,
     question: &Ask,
     fds: &[BorrowedFd<'_>],
@@ -137,7 +137,7 @@ pub fn ask_for_link(
     mine: &Handed,
     gone: &dyn Fn() -> bool,
 ) -> Result<Handed, MessageError> {
-    let patience = Patience { gone, ..Patience::new(who) };
+    let patience = JoinTime { gone, ..JoinTime::new(who) };
     match ask(&patience, to, &Ask::Link { unit: who.unit }, &mine.fds())? {
         (Answer::Refused(reason), _) => Err(MessageError::refused(who.name, reason)),
         (Answer::Linked, fds) => match Handed::from_fds(fds) {
@@ -159,7 +159,7 @@ pub fn ask_for_region(
     id: u32,
     gone: &dyn Fn() -> bool,
 ) -> Result<Whereabouts, MessageError> {
-    let patience = Patience { gone, ..Patience::new(who) };
+    let patience = JoinTime { gone, ..JoinTime::new(who) };
     match ask(&patience, to, &Ask::Region { unit: who.unit, id }, &[])? {
         (Answer::Region, mut fds) if fds.len() == 1 => Ok(Whereabouts::Segment(fds.remove(0))),
         (Answer::Memory { address, len }, mut fds) if fds.len() == 1 => {

@@ -100,8 +100,9 @@ impl Call {
     /// Waits for the result.
     ///
     /// # Errors
-    /// [`MessageError::Call`]: the function failed, the deadline came, the call was cancelled, or the unit is gone;
-    /// [`MessageError::Timeout`] and [`MessageError::Interrupted`], after which it can be waited for again.
+    /// [`MessageError::Call`]: the function failed, the deadline came, the call was cancelled, or the unit is
+    /// gone; [`MessageError::Timeout`] and [`MessageError::Interrupted`], after which it can be waited for
+    /// again.
     pub fn wait(&self) -> Result<Vec<u8>, MessageError> {
         self.wait_until(None).map(|result| result.payload)
     }
@@ -144,7 +145,7 @@ impl Call {
     ) -> Result<(), MessageError> {
         let waited = self.inner.wait("the answer to a call", deadline, |inner| {
             let answered = (inner.calls().has_outcome(self.number) || fetched()).then_some(Ok(()));
-            // Who leaves is not told of by the system, as who dies is.
+            // The system tells of units that die, not of those that leave.
             answered.or_else(|| inner.units.deaf_error(self.to).map(Err))
         });
         match waited {

@@ -332,8 +332,8 @@ impl Channel {
     /// to wake a receiver that sleeps.
     ///
     /// # Errors
-    /// [`MessageError::Full`]: the receiver has not taken enough of what was sent before; poll, then try again. Loss of
-    /// the unit.
+    /// [`MessageError::Full`]: the receiver has not taken enough of what was sent before; poll, then try
+    /// again. Loss of the unit.
     #[inline]
     pub fn short(&mut self, handler: HandlerId, args: [u32; 4]) -> Result<(), MessageError> {
         match &mut self.raw {

@@ -125,7 +125,7 @@ impl Events for HostEvents {
     }
 
     fn gave_up(&mut self) {
-        // Who gives up tells those whom it is connected to: all are connected to unit 0.
+        // A unit that gives up tells those whom it is connected to: all are connected to unit 0.
         let Inner { units, net, receiving, .. } = &*self.0;
         let first = units.board().first_to_give_up().filter(|&first| !units.hosts().is_far(first));
         if let (Some(net), Some(first), 0) = (net, first, units.me()) {

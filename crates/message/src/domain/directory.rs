@@ -91,7 +91,7 @@ struct Entry {
     name: String,
     version: u32,
     kind: Kind,
-    /// Who has it.
+    /// The unit that has it.
     units: BTreeSet<Address>,
 }
 

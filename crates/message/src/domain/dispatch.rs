@@ -12,7 +12,7 @@ use crate::{LinkError, MessageError};
 /// A message, as its handler gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The unit that sent it.
     pub from: Address,
     /// On which of its channels.
     pub channel: crate::ChannelId,
@@ -36,7 +36,7 @@ impl Context<'_> {
         self.inner.units.me()
     }
 
-    /// Who sent the message.
+    /// The unit that sent the message.
     pub fn from(&self) -> Address {
         self.from
     }

@@ -50,12 +50,12 @@ pub enum Ask {
     /// A partner: a link. With the question and with the answer comes the bell of the one who sends it, then
     /// the segment of the link from the unit with the lower address, whoever asks.
     Link {
-        /// Who asks.
+        /// The unit that asks.
         unit: Address,
     },
     /// A partner: where one of its regions lies.
     Region {
-        /// Who asks.
+        /// The unit that asks.
         unit: Address,
         /// The region's number.
         id: u32,
@@ -209,7 +209,7 @@ impl Joined {
     }
 }
 
-/// Whoever has the name of this unit's socket: another process of this user is the unit; anybody else only
+/// The process that has the name of this unit's socket: one of this user is the unit; any other only
 /// has the name.
 fn taken(who: &Who<'_>) -> MessageError {
     let conn = Conn::connect(&socket_name(who.place, who.unit));
@@ -335,7 +335,7 @@ impl<E: Events> Server<E> {
                     (Answer::Memory { address, len }, vec![Shared::new(gate)])
                 }
             }),
-            // Who has left wants the next domain of this name: not this one, which is about to close.
+            // A unit that has left wants the next domain of this name: not this one, which is about to close.
             Ask::Join(join) if self.members.is_known(join.unit) && self.board.is_leaving(join.unit) => {
                 return None
             }

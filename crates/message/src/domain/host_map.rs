@@ -67,7 +67,7 @@ pub fn beside(ids: &[Option<HostId>]) -> Vec<Address> {
     (0..).zip(ids).map(lowest).collect()
 }
 
-/// Who is near, as one unit sees it.
+/// The units that are near, as one unit sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     me: Address,

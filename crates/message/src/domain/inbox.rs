@@ -129,7 +129,7 @@ impl Inbox {
 /// A message for `recv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// Who sent it.
+    /// The unit that sent it.
     pub from: Address,
     /// What it is about, as the sender says.
     pub tag: u32,

@@ -66,8 +66,8 @@ impl Domain {
     /// [`MessageError::PeerLeft`] of this very unit.
     ///
     /// # Errors
-    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes) and
-    /// [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost.
+    /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes)
+    /// and [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost.
     /// [`MessageError::InHandler`]: nothing was done.
     pub fn leave(&self) -> Result<(), MessageError> {
         self.inner.leave()

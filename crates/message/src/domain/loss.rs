@@ -37,7 +37,7 @@ impl Inner {
     pub(super) fn set_gone(&self, unit: Address, how: Gone) {
         if self.units.set_gone(unit, how) {
             self.calls().handle_gone(unit);
-            // Whoever receives looks at its link once more.
+            // The thread that receives looks at its link once more.
             self.receiving.tell_news();
             self.receiving.stir();
         }

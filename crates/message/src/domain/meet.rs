@@ -212,7 +212,7 @@ impl Meeting<'_> {
             let Some(event) = event else {
                 let why = gathering.handle_deadline((clock::now() - self.start).as_millis() as u64);
                 for (unit, _) in gathering.terms().skip(1) {
-                    // Who cannot be told waits a moment longer.
+                    // A unit that cannot be told waits a moment longer.
                     let _ = self.say(unit, &Answer::Refused(why.clone()));
                 }
                 return Err(self.refused(why));

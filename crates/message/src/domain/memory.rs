@@ -55,8 +55,8 @@ impl Domain {
     /// place.
     ///
     /// # Errors
-    /// [`MessageError::Region`]: there is no such region, or it is lent memory or on another host, and has no place here;
-    /// loss of the unit.
+    /// [`MessageError::Region`]: there is no such region, or it is lent memory or on another host, and has no
+    /// place here; loss of the unit.
     pub fn region_of(&self, unit: Address, id: u32) -> Result<Region, MessageError> {
         self.inner.region_of(unit, id)
     }
@@ -73,10 +73,10 @@ impl Domain {
     /// it receives, in packets. What was put is there when this returns.
     ///
     /// # Errors
-    /// [`MessageError::Region`]: there is no such region (it may have been withdrawn), or the bytes lie beyond its end;
-    /// loss of the unit; [`MessageError::Timeout`] and, in a handler, [`MessageError::InHandler`] where the
-    /// unit has to answer. After an error but for bytes beyond its end, a part of the bytes may have been
-    /// written.
+    /// [`MessageError::Region`]: there is no such region (it may have been withdrawn), or the bytes lie
+    /// beyond its end; loss of the unit; [`MessageError::Timeout`] and, in a handler,
+    /// [`MessageError::InHandler`] where the unit has to answer. After an error but for bytes beyond its end,
+    /// a part of the bytes may have been written.
     pub fn put(&self, to: Address, id: u32, offset: usize, bytes: &[u8]) -> Result<(), MessageError> {
         self.inner.copy(to, id, offset, &mut Copy::Put(bytes))
     }

@@ -112,7 +112,8 @@ impl Net {
                 for to in self.endpoint.connected().into_iter().filter(hear) {
                     let (priority, order, payload) = (Priority::High, Order::Ordered, payload.clone());
                     let message = Send { priority, order, head: lost_head(unit), payload };
-                    // Who cannot be told now learns it when this unit next looks, or by its own deadline.
+                    // A unit that cannot be told now learns it when this unit next looks, or by its own
+                    // deadline.
                     let _ = self.endpoint.send(to, ChannelId(LIBRARY_CHANNEL), message);
                 }
                 if dooms_this_one {
@@ -146,7 +147,7 @@ impl Net {
         AT_ONCE
     }
 
-    /// Whoever polls is about to sleep at the bell.
+    /// The polling thread is about to sleep at the bell.
     pub fn rest(&self) {
         if let Err(error) = self.endpoint.rest() {
             // The thread finds out by itself after a while.
@@ -182,7 +183,7 @@ impl Net {
             // Their processes and the board tell all there is to tell of units of this host.
             NetEvent::Left { unit } | NetEvent::Lost { unit, .. } | NetEvent::Unreachable { unit, .. }
                 if !inner.units.hosts().is_far(unit) => {}
-            // Who gave up says good-bye, too, and is lost all the same.
+            // A unit that gave up says good-bye, too, and is lost all the same.
             NetEvent::Left { unit } => {
                 if inner.units.peer(unit).is_ok_and(|peer| peer.gone().is_none()) {
                     inner.set_gone(unit, Gone::Left);
@@ -202,7 +203,7 @@ impl Net {
     /// A unit of another host is lost. Unit 0 tells those who have no connection to it.
     pub fn lost(&self, inner: &Inner, unit: Address, error: MessageError) {
         let error = match inner.units.board().is_leaving(unit) {
-            // Who leaves because of a loss does not wait.
+            // A unit that leaves because of a loss does not wait.
             true if inner.units.board().because(unit).is_some() => return inner.set_gone(unit, Gone::Left),
             true => {
                 let reason = format!("it left, and what it had still to send is lost: {}", reason(&error));
@@ -214,7 +215,7 @@ impl Net {
         if inner.units.me() == 0 && inner.units.tell_loss(unit) {
             let (head, words) = (lost_head(unit), reason(&error).into_bytes());
             for to in inner.units.all().skip(1).filter(|&to| to != unit) {
-                // Who has gone, too, need not be told.
+                // A unit that has gone, too, need not be told.
                 let _ = inner.push(to, head, words.clone());
             }
         }
@@ -324,7 +325,7 @@ impl Net {
     pub fn leave(&self, units: &Units, because: Option<Address>) -> Result<(), MessageError> {
         let args = [because.map_or(0, |lost| lost + 1), 0, 0, 0];
         let mut words = units.board().came(units.me()).0.to_le_bytes().to_vec();
-        // Who hears of the loss by this first hears how it came.
+        // A unit that hears of the loss by this first hears how it came.
         if let Some(MessageError::PeerLost { reason, .. }) = because.map(|lost| units.lost_error(lost)) {
             words.extend(reason.into_bytes());
         }
@@ -343,14 +344,14 @@ impl Net {
             let time = go_on("others to take what was sent");
             said = time.and_then(|time| self.endpoint.next_event(Some(time.min(SLICE))).map(drop));
         }
-        // Who is known to be dead answers nothing, and those of this host have the board.
+        // A unit that is known to be dead answers nothing, and those of this host have the board.
         let there =
             |to: Address| units.hosts().is_far(to) && units.peer(to).is_ok_and(|peer| peer.gone().is_none());
         let go_on = |what: &str| said.clone().and_then(|()| go_on(what));
         // What another thread sends from here on is no part of it: all know that this unit leaves.
         let owes = |to| said.is_err() && units.owes(to);
         let left = self.endpoint.say_goodbye(there, owes, go_on).and(said.clone());
-        // Who goes because of a loss waits for nobody.
+        // A unit that goes because of a loss waits for nobody.
         left.or_else(|error| if because.is_none() { Err(error) } else { Ok(()) })
     }
 }

@@ -16,7 +16,7 @@ pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 /// What the loss of a unit means for the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
-    /// Whoever waits, for whatever, learns of it at once: [`MessageError::PeerLost`], in all units the same.
+    /// All that wait, for whatever, learn of it at once: [`MessageError::PeerLost`], in all units the same.
     #[default]
     Raise,
     /// Only calls that need the lost unit fail.

@@ -210,7 +210,7 @@ impl Peer {
         for (outbox, priority) in self.outboxes.iter().zip([Priority::High, Priority::Low]) {
             waits |= match try_lock(outbox) {
                 Some(mut out) => self.flush_out(far, &mut out, priority),
-                // Whoever holds it flushes.
+                // The thread that holds it flushes.
                 None => true,
             };
         }

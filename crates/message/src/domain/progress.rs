@@ -24,7 +24,7 @@ const FEW: usize = 8;
 /// Looks at a link that bring nothing, from one question whether its unit is gone to the next.
 const GONE: u32 = 64;
 
-/// Who receives, who waits for that, and what is new to whoever does.
+/// The thread that receives, those that wait for that, and what is new to them.
 pub(super) struct Receiving {
     bell: Arc<Bell>,
     /// How long who receives spins before it sleeps there.
@@ -70,7 +70,7 @@ impl Receiving {
         self.bell.calls().ring();
     }
 
-    /// Whoever receives looks at all links once more, and takes the handlers as they are now.
+    /// The thread that receives looks at all links once more, and takes the handlers as they are now.
     pub fn tell_news(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
     }
@@ -198,8 +198,8 @@ impl Progress {
             // What came before the peer could know is found now.
             let found = link.look(inner, handlers);
             records += found;
-            // Who was refused may wait for room, and calls no more: its link is looked at until that is
-            // taken.
+            // A sender that was refused may wait for room, and calls no more: its link is looked at until
+            // that is taken.
             link.cold = found == 0 && link.receiver.is_empty();
             if !link.cold {
                 link.idle = 0;

@@ -117,7 +117,7 @@ impl Rooms {
     #[cold]
     fn refuse(&self, of: RoomShare, bytes: u64) -> bool {
         self.share(of).refused.store(true, Ordering::SeqCst);
-        // Whoever gave back before that told nobody.
+        // A thread that gave back before that told nobody.
         !self.hold(of, bytes)
     }
 

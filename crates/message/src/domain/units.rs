@@ -19,7 +19,7 @@ const LAST_GASP: Duration = Duration::from_millis(100);
 /// All units, this one too.
 pub(super) struct Units {
     options: Options,
-    /// Who is near, and who is far: for good.
+    /// The units that are near, and those that are far: for good.
     hosts: Arc<Hosts>,
     /// What stands for the domain in the names of this host's sockets.
     place: String,
@@ -92,7 +92,7 @@ impl Units {
         0..self.options.units
     }
 
-    /// Who is near, and who is far.
+    /// The units that are near, and those that are far.
     #[inline]
     pub fn hosts(&self) -> &Arc<Hosts> {
         &self.hosts
@@ -246,7 +246,7 @@ impl Units {
 
     #[cold]
     fn why_gone(&self, unit: Address, gone: Gone) -> MessageError {
-        // Who leaves because of a loss is not the one to be named.
+        // A unit that leaves because of a loss is not the one to be named.
         if gone == Gone::Left || self.board.has_given_up(unit) {
             // It may have heard before this unit.
             let because = self.board.because(unit).filter(|_| self.options.on_loss == OnLoss::Raise);
@@ -348,7 +348,8 @@ impl Units {
     pub fn set_gone(&self, unit: Address, how: Gone) -> bool {
         let Ok(peer) = self.peer(unit) else { return false };
         if how == Gone::Lost {
-            // Who gave up because of a loss is not the one to be named, though its end be noticed first.
+            // A unit that gave up because of a loss is not the one to be named, though its end be noticed
+            // first.
             let root = self.board.because(unit).filter(|_| self.board.has_given_up(unit)).unwrap_or(unit);
             let _ = self.first_lost.compare_exchange(0, root + 1, Ordering::AcqRel, Ordering::Relaxed);
         }

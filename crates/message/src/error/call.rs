@@ -10,7 +10,7 @@ pub enum CallError {
     /// The handler at the other end failed.
     #[error("unit {unit}: handler {name:?} failed: {error}")]
     Failed {
-        /// Who was called.
+        /// The unit that was called.
         unit: Address,
         /// What was called.
         name: String,
@@ -20,7 +20,7 @@ pub enum CallError {
     /// No answer before the deadline; the callee has been told to stop.
     #[error("unit {unit}: handler {name:?} gave no answer within {waited:.1?}")]
     Deadline {
-        /// Who was called.
+        /// The unit that was called.
         unit: Address,
         /// What was called.
         name: String,
@@ -30,7 +30,7 @@ pub enum CallError {
     /// The caller cancelled it.
     #[error("unit {unit}: the call of {name:?} was cancelled")]
     Cancelled {
-        /// Who was called.
+        /// The unit that was called.
         unit: Address,
         /// What was called.
         name: String,
@@ -38,7 +38,7 @@ pub enum CallError {
     /// The unit was lost, or left, before it answered.
     #[error("unit {unit} is gone; the call of {name:?} has no answer")]
     PeerGone {
-        /// Who was called.
+        /// The unit that was called.
         unit: Address,
         /// What was called.
         name: String,

@@ -28,7 +28,10 @@ pub enum HandlerError {
         name: String,
     },
     /// Two units have the same name in different versions.
-    #[error("handler {name:?} has version {first} in unit {first_unit} and version {second} in unit {second_unit}")]
+    #[error(
+        "handler {name:?} has version {first} in unit {first_unit} and version {second} in unit \
+        {second_unit}"
+    )]
     Versions {
         /// The name.
         name: String,

@@ -71,7 +71,7 @@ where
     /// Not all units came in time.
     #[error("{missing} did not come within {waited_ms} ms{hint}")]
     Missing {
-        /// Who is missing, in words.
+        /// The units that are missing, in words.
         missing: String,
         /// How long the others waited.
         waited_ms: u64,

@@ -60,9 +60,9 @@ pub struct Header {
     pub trusted: bool,
     /// What carries the link.
     pub carrier: Carrier,
-    /// Who connects.
+    /// The side that connects.
     pub from: Address,
-    /// Who listens.
+    /// The side that listens.
     pub to: Address,
     /// Bytes after the header.
     pub len: u16,
@@ -273,7 +273,7 @@ impl HandshakeRefusal {
     }
 }
 
-/// Who a side says it is: under the proof of the key, so it is believed.
+/// The identity that a side states: under the proof of the key, so it is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The job's domain: units of one key but of two domains do not meet.

@@ -31,7 +31,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 pub struct Terms {
     /// The job's key.
     pub key: JobKey,
-    /// Who this side is.
+    /// The identity of this side.
     pub me: Identity,
     /// This side declares the network trusted.
     pub trusted: bool,
@@ -72,7 +72,7 @@ impl Message {
 /// What both sides have after the handshake.
 #[derive(Debug)]
 pub struct Established {
-    /// Who the other side proved to be.
+    /// The identity that the other side proved.
     pub peer: Identity,
     /// Makes what goes out.
     pub sealer: Sealer,
@@ -205,7 +205,7 @@ impl Pending {
         &self.answer
     }
 
-    /// Who it says it is. Believe it only when it has confirmed.
+    /// The identity that it states. Believe it only when it has confirmed.
     pub fn claims(&self) -> &Identity {
         &self.peer
     }

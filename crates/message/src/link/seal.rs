@@ -78,7 +78,8 @@ impl Opener {
     /// room on the way. Returns the bytes that were in it.
     ///
     /// # Errors
-    /// [`LinkError::Unauthentic`]: changed, repeated, left out, or out of its place. The stream is of no further use.
+    /// [`LinkError::Unauthentic`]: changed, repeated, left out, or out of its place. The stream is of no
+    /// further use.
     pub fn open_next(&mut self, record: &[u8], out: &mut [u8]) -> Result<usize, LinkError> {
         let len = self.keys.read_message(self.next, record, out).map_err(|_| LinkError::Unauthentic)?;
         self.next += 1;

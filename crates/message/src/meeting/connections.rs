@@ -110,7 +110,7 @@ impl Connections {
     pub fn items<'a>(&'a self, items: &mut Vec<PollItem<'a>>) {
         items.reserve(1 + 2 * self.peers.len());
         for peer in self.peers.values() {
-            // Who does not take its answers is not asked for more questions.
+            // A unit that does not take its answers is not asked for more questions.
             items.push(match peer.outbox.is_empty() {
                 true => PollItem::readable(&peer.conn),
                 false if peer.crowded => PollItem::hangup(&peer.conn),
@@ -124,7 +124,7 @@ impl Connections {
         items.extend(self.listener.as_ref().map(PollItem::readable));
     }
 
-    /// Takes in one who waits and is a process of this user. Who comes while no descriptor is left is told
+    /// Takes in a waiting process of this user. One that comes while no descriptor is left is told
     /// `refusal` of that.
     pub fn accept<T: Serialize>(&mut self, refusal: impl Fn(&OsError) -> T) -> Option<ConnId> {
         let protocol = self.protocol;
@@ -162,7 +162,7 @@ impl Connections {
         self.peers.entry(id).and_modify(|peer| peer.admitted = true);
     }
 
-    /// Who has been [admitted](Self::admit), in the order in which they came.
+    /// The connections that were [admitted](Self::admit), in the order in which they came.
     pub fn admitted(&self) -> Vec<ConnId> {
         self.peers.iter().filter(|(_, peer)| peer.admitted).map(|(&id, _)| id).collect()
     }
@@ -198,8 +198,8 @@ impl Connections {
         gone.map(|((id, _), _)| *id).collect()
     }
 
-    /// The next message of a connection, after what waits for it was sent. Who does not take that is not
-    /// heard.
+    /// The next message of a connection, after what waits for it was sent. A unit that does not take that is
+    /// not heard.
     pub fn hear<T: DeserializeOwned>(&mut self, id: ConnId) -> Heard<T> {
         self.flush(id);
         let Some(peer) = self.peers.get(&id) else { return Heard::Gone };
@@ -216,7 +216,7 @@ impl Connections {
         }
     }
 
-    /// Sends now, or as soon as there is room. Who is gone is noticed by its hangup.
+    /// Sends now, or as soon as there is room. A unit that is gone is noticed by its hangup.
     pub fn send<T: Serialize>(&mut self, id: ConnId, message: &T, fds: Vec<Shared>) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         match self.protocol.encode(message) {

@@ -117,7 +117,7 @@ impl<T> Gathering<T> {
         self.roll.place(conn).is_some()
     }
 
-    /// Who came by a connection.
+    /// The unit that came by a connection.
     pub fn by_conn(&mut self, conn: ConnId) -> Option<(u32, &mut T)> {
         let Unit(unit) = self.roll.place(conn)?;
         self.roll.by_conn_mut(conn).map(|member| (unit, &mut member.terms))

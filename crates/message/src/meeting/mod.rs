@@ -2,8 +2,8 @@
 //! deaths of those who came.
 //!
 //! [`Connections`] are one side: the unit that others come to, which by a [`Gathering`] decides on those of
-//! its program, or keeps a [`Roll`] of several programs. A [`Connection`] is the other. Both look at who is at
-//! the other end (a process of this user, watched by a descriptor), wait for as long as their user has
+//! its program, or keeps a [`Roll`] of several programs. A [`Connection`] is the other. Both look at who is
+//! at the other end (a process of this user, watched by a descriptor), wait for as long as their user has
 //! patience, and send again what the system has no room for. A unit that may not stay hears a [`Refusal`].
 //! Domains, pipes and files are their users: each says its own terms, and decides who agrees.
 

@@ -26,7 +26,7 @@ pub struct Member<T> {
     pub terms: T,
 }
 
-/// Who has come, by place and by connection, and why the last one was turned away.
+/// The units that have come, by place and by connection, and why the last one was turned away.
 #[derive(Debug)]
 pub struct Roll<P, T> {
     members: BTreeMap<P, Member<T>>,
@@ -80,17 +80,17 @@ impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
         self.by_conn.get(&conn).copied()
     }
 
-    /// Who has a place.
+    /// The unit that has a place.
     pub fn get(&self, place: P) -> Option<&Member<T>> {
         self.members.get(&place)
     }
 
-    /// Who has a place.
+    /// The unit that has a place.
     pub fn get_mut(&mut self, place: P) -> Option<&mut Member<T>> {
         self.members.get_mut(&place)
     }
 
-    /// Who came by a connection.
+    /// The unit that came by a connection.
     pub fn by_conn_mut(&mut self, conn: ConnId) -> Option<&mut Member<T>> {
         self.members.get_mut(self.by_conn.get(&conn)?)
     }
@@ -137,7 +137,7 @@ impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
         self.turned_away = Some(why.to_string().chars().take(REASON_CHARS).collect());
     }
 
-    /// Who of these has not come, in words; nothing where all have.
+    /// Those of these units that have not come, in words; nothing where all have.
     pub fn absent(&self, expected: impl IntoIterator<Item = P>) -> String {
         let mut absent = expected.into_iter().filter(|place| !self.members.contains_key(place));
         let mut words: Vec<String> = absent.by_ref().take(NAMED).map(|place| place.to_string()).collect();
@@ -148,8 +148,8 @@ impl<P: Copy + Ord + Hash + Display, T> Roll<P, T> {
         words.join(", ")
     }
 
-    /// What is said when the time is over: who is missing, and why that may be (`hint` where nobody was turned
-    /// away).
+    /// What is said when the time is over: who is missing, and why that may be (`hint` where nobody was
+    /// turned away).
     pub fn missing<X: Display>(&mut self, missing: String, waited_ms: u64, hint: &str) -> Refusal<P, X> {
         let turned_away = self.turned_away.take();
         let hint = turned_away.map_or(hint.into(), |why| format!("; turned away was one because {why}"));

@@ -58,8 +58,8 @@ impl Listener {
     /// The next peer that has connected, if any.
     ///
     /// # Errors
-    /// [`OsError::OutOfDescriptors`]: a waiting peer, if any, was turned away (its connection is closed); the listener
-    /// goes on.
+    /// [`OsError::OutOfDescriptors`]: a waiting peer, if any, was turned away (its connection is closed); the
+    /// listener goes on.
     pub fn accept(&self) -> Result<Option<Conn>> {
         self.accept_or(|_, _| ())
     }

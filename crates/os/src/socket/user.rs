@@ -60,7 +60,7 @@ fn maps_all(map: &str) -> bool {
     counts.sum::<Option<u64>>() == Some(ALL)
 }
 
-/// Who a process belongs to that is not of this user, as the end of a sentence.
+/// The user of a process that is not of this user, as the end of a sentence.
 pub fn whose(found: u32, expected: u32) -> String {
     match found == expected {
         false => format!("belongs to user {found}, not to user {expected}"),

@@ -58,7 +58,7 @@ pub fn spin_hint() {
     core::hint::spin_loop();
 }
 
-/// Stores the words 1 to 7 of a line, in any order. Whoever reads the line looks at it all the while and
+/// Stores the words 1 to 7 of a line, in any order. The reader of the line looks at it all the while and
 /// takes it away between any two stores, so few wide ones are more than twice as fast as seven.
 #[cfg(target_arch = "x86_64")]
 #[inline]

@@ -9,7 +9,7 @@ use polyduct_copy::Kernels;
 use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
 use polyduct_os::{clock, spin::Spin};
 use polyduct_port::{OnLoss, Options, Policy, Scope};
-use polyduct_slots::bell::{wait_for, Patience};
+use polyduct_slots::bell::{wait_for, WaitLimits};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Slotted {
         let time = Duration::from_micros((len / SLOT_BYTES_PER_US) as u64);
         let end = clock::now().saturating_add(time);
         // Nothing rings when a reader falls asleep.
-        let look_again = Patience { spin: Spin::never(), timeout: Some(time / 32), interrupt: None };
+        let look_again = WaitLimits { spin: Spin::never(), timeout: Some(time / 32), interrupt: None };
         loop {
             let (slots, stats) = (&self.local.slots, &mut port.stats);
             let come = || slots.readers_sleep().then_some(());

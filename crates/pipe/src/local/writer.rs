@@ -9,7 +9,7 @@ use crate::join::{fresh_id, not_duplicated, socket_name, system, Joining};
 use crate::port::{stop_error, Port};
 use crate::ready::{Wait, Watch};
 use crate::rendezvous::Rendezvous;
-use crate::serve::{attach, opening, Opened, Server, HOST};
+use crate::serve::{attach, opening, NearServer, Opened, HOST};
 use crate::watch::{spawn, Keepsake};
 use crate::wire::{Hello, Welcome};
 use crate::writer::{Opening, WriterEnd};
@@ -207,7 +207,7 @@ impl WriterEnd for Slotted {
     }
 }
 
-/// Who has a name that this writer wants.
+/// The process that has a name that this writer wants.
 fn taken(pipe: &str, name: &[u8]) -> PipeError {
     let conn = Conn::connect(name);
     let found = conn.as_ref().ok().and_then(|conn| conn.stranger().ok().flatten());
@@ -239,7 +239,7 @@ fn serve(
     let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
     let (tell, outcome) = mpsc::channel();
     let slots_len = own.as_ref().map_or(0, Segment::len);
-    let server = Server::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
+    let server = NearServer::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);
     let layout_units = options.clone();
     let server = match own.is_none() {
         true => server.with_late_segment(move |welcome: &Welcome| late_segment(welcome, &layout_units)),

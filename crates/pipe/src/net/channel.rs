@@ -152,7 +152,7 @@ pub(super) mod tests {
     use super::super::dial::dial;
     use super::super::listener::PipeListener;
     use super::super::wire::{Ask, First, Tell};
-    use super::super::{JobKey, Place, Trust};
+    use super::super::{JobKey, PipeAddress, Trust};
     use super::*;
     use crate::serve::HOST;
     use polyduct_os::poll::poll;
@@ -160,7 +160,7 @@ pub(super) mod tests {
 
     /// Two ends of a connection.
     pub fn pair(trusted_network: bool) -> (Channel, Channel) {
-        let place = Place { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
+        let place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
         let options = Options::default();
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -190,7 +190,7 @@ pub(super) mod tests {
     fn what_was_said_before_the_end_counts_though_nothing_can_be_written() {
         for trusted in [true, false] {
             let (mut leaver, mut host) = pair(trusted);
-            // Who goes with words unread breaks the connection, and not only ends it.
+            // A unit that goes with words unread breaks the connection, and not only ends it.
             host.post(&Tell::Bye).unwrap();
             assert!(host.flush().unwrap());
             leaver.post(&Ask::Close).unwrap();

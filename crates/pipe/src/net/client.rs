@@ -12,7 +12,7 @@ pub(super) mod tests;
 
 use super::dial::{is_refused, link};
 use super::mend::{is_of_the_way, Calls, Mended, Mending};
-use super::session::Session;
+use super::session::ResumableSession;
 use super::silence::seconds;
 use super::wire::{Ask, Tell};
 use crate::error::{silence, PipeError, Refusal};
@@ -40,7 +40,7 @@ pub const VERDICT: Duration = Duration::from_millis(500);
 const VISITS: usize = 64;
 /// What connects a unit to unit 0.
 pub struct Client {
-    session: Session<Ask>,
+    session: ResumableSession<Ask>,
     calls: Calls,
     /// The connection broke, and is made again.
     mending: Option<Mending>,

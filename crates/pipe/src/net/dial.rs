@@ -1,11 +1,11 @@
 //! Connections to a writer's unit, which may not be there yet.
 
+use super::address::PipeAddress;
 use super::channel::Channel;
-use super::place::Place;
 use super::Trust;
 use crate::error::PipeError;
 use crate::join::{check_patience, ORDER};
-use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
+use polyduct_message::link::net::{dial::Dial, socket::KeepAlive, LinkFault};
 use polyduct_message::meeting::{later, RETRY, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{
@@ -25,7 +25,7 @@ pub fn link(pipe: &str, unit: UnitName) -> impl Fn(LinkFault) -> PipeError + '_ 
 /// Connects to a writer unit and proves the key, trying again while nobody listens there (unless it
 /// `was_there`: it is gone then) and `check_in` says nothing else: an error, or where the unit is now.
 pub fn dial(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     options: &Options,
     start: Duration,
@@ -35,7 +35,7 @@ pub fn dial(
 ) -> Result<Channel, PipeError> {
     let pipe = place.to_string();
     let terms = place.terms(trust, options.unit);
-    let patience = Patience { dead_after: options.silence };
+    let patience = KeepAlive { dead_after: options.silence };
     let (mut pause, mut before) = (RETRY.0, String::new());
     for addr in addrs.iter().cycle() {
         let what = format!("{unit} to open the pipe{before}{ORDER}");
@@ -44,7 +44,7 @@ pub fn dial(
         // Whose time is over is told here what it waited for.
         let limit = left.saturating_add(SLICE);
         let begun = Dial::new(&terms, unit.unit, addr, patience, clock::now(), limit);
-        // Who is somewhere else by now need not be waited for here.
+        // A unit that is somewhere else by now need not be waited for here.
         let mut is_there = || Ok(check_in()?.is_none_or(|now| now == addr));
         match begun.and_then(|dial| shake_hands(dial, (&pipe, addr, unit), options, start, &mut is_there)) {
             Ok(Ok(channel)) => return Ok(channel),

@@ -1,12 +1,12 @@
 //! Brings a writer's unit into its pipe: unit 0 opens it for the others, who come to it.
 
+use super::address::PipeAddress;
 use super::channel::Channel;
 use super::client::Client;
 use super::listener::PipeListener;
 use super::mend::Calls;
-use super::place::Place;
 use super::senders::Senders;
-use super::serve::{Opened, Server, Shared};
+use super::serve::{FarServer, Opened, Shared};
 use super::Trust;
 use crate::bind::check_layout;
 use crate::error::PipeError;
@@ -43,7 +43,7 @@ pub type Met = (Welcome, Network);
 
 /// Unit 0: listens, and serves the others from a thread.
 pub fn host(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     options: &Options,
     hello: Hello,
@@ -65,11 +65,11 @@ pub fn host(
     let (lasts, revives, life, pipe_id) = (false, false, 0, id);
     let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life, pipe: pipe_id };
     let about = (options, calls);
-    let server = Server::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), about);
+    let server = FarServer::new(&pipe, (listener, meets_at), rendezvous, tell, shared.clone(), about);
     let thread = spawn(&pipe, move || server.run(first))?;
     match opening(&pipe, &outcome, options) {
         Ok(Opened { slots, senders, welcome, published }) => {
-            let meeting = (welcome, Place::network(trust, meets_at, Some(bound)));
+            let meeting = (welcome, PipeAddress::network(trust, meets_at, Some(bound)));
             Ok((Control::Host { slots, shared, thread: Some(thread), published }, senders, meeting))
         }
         Err(error) => {
@@ -83,7 +83,7 @@ pub fn host(
 
 /// Another unit: listens for its readers where it is seen from unit 0.
 pub fn guest(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     options: &Options,
     hello: Hello,
@@ -103,7 +103,7 @@ pub fn guest(
     let accepting = senders.clone();
     let accepts = spawn(&pipe, move || accepting.accept(listener))?;
     match client.ready() {
-        Ok(()) => Ok((client, senders, accepts, (welcome, Place::network(trust, meets_at, None)))),
+        Ok(()) => Ok((client, senders, accepts, (welcome, PipeAddress::network(trust, meets_at, None)))),
         Err(e) => {
             senders.stop();
             let _ = accepts.join();

@@ -12,7 +12,7 @@ use polyduct_slots::rebuild::{Granted, Stands};
 use polyduct_slots::{fault::Fault, Begin, Next, Slots, Stop};
 use std::collections::{BTreeMap, VecDeque};
 
-struct Member {
+struct RemoteUnit {
     unit: UnitName,
     /// The next step it will ask about.
     next: u64,
@@ -38,9 +38,9 @@ struct Member {
     given_up: bool,
 }
 
-impl Member {
-    fn new(unit: UnitName, next: u64, published: u64) -> Member {
-        Member {
+impl RemoteUnit {
+    fn new(unit: UnitName, next: u64, published: u64) -> RemoteUnit {
+        RemoteUnit {
             unit,
             next,
             published,
@@ -77,19 +77,19 @@ pub fn steps_ahead(depth: u32, policy: Policy) -> u32 {
 pub struct OutOfTurn;
 
 /// The state machine.
-pub struct Hub {
+pub struct StepHub {
     slots: Slots,
-    members: BTreeMap<ConnId, Member>,
+    members: BTreeMap<ConnId, RemoteUnit>,
     /// Programs whose lost units may be replaced.
     waiting: Vec<Side>,
     /// Units of theirs that are lost and not replaced yet.
     absent: Vec<UnitName>,
 }
 
-impl Hub {
+impl StepHub {
     /// A hub over the pipe's control state. Lost units of the programs in `waiting` may be replaced.
-    pub fn new(slots: Slots, waiting: Vec<Side>) -> Hub {
-        Hub { slots, members: BTreeMap::new(), waiting, absent: Vec::new() }
+    pub fn new(slots: Slots, waiting: Vec<Side>) -> StepHub {
+        StepHub { slots, members: BTreeMap::new(), waiting, absent: Vec::new() }
     }
 
     /// Whether lost units of a program may be replaced.
@@ -113,14 +113,14 @@ impl Hub {
             Side::Writer => (self.slots.first_needed(reached), reached),
             Side::Reader(_) => (reached, 0),
         };
-        self.members.insert(conn, Member::new(unit, next, published));
+        self.members.insert(conn, RemoteUnit::new(unit, next, published));
     }
 
     /// A unit has come from an earlier unit 0, and stands where the [state](Slots::rebuild) was made anew
     /// from, in which the writers that are lost have published the steps before `published`.
     pub fn returns(&mut self, conn: ConnId, unit: UnitName, published: u64, stands: &Stands) {
         let (slots, n) = (&self.slots, stands.done);
-        let mut member = Member::new(unit, n, if unit.side == Side::Writer { published } else { 0 });
+        let mut member = RemoteUnit::new(unit, n, if unit.side == Side::Writer { published } else { 0 });
         match (stands.granted, unit.side) {
             (Some(granted @ Granted::Begin(_)), Side::Writer) if n < published => {
                 member.granted.push_back(granted);
@@ -175,7 +175,7 @@ impl Hub {
     }
 
     /// Nothing is heard of a unit that may be replaced: it counts as lost, and what it was told is kept, so
-    /// that it can [come back](Hub::is_back). Gives the unit.
+    /// that it can [come back](StepHub::is_back). Gives the unit.
     pub fn give_up(&mut self, conn: ConnId) -> Option<UnitName> {
         let unit = self.replaceable(conn)?;
         self.members.get_mut(&conn)?.given_up = true;
@@ -183,7 +183,7 @@ impl Hub {
         Some(unit)
     }
 
-    /// A unit that was [given up](Hub::give_up) is heard again, and goes on where it was.
+    /// A unit that was [given up](StepHub::give_up) is heard again, and goes on where it was.
     pub fn is_back(&mut self, conn: ConnId) -> Option<UnitName> {
         let member = self.members.get_mut(&conn).filter(|m| m.given_up)?;
         member.given_up = false;
@@ -203,7 +203,7 @@ impl Hub {
 
     /// Whether the unit of a connection has come to its end.
     pub fn has_ended(&self, conn: ConnId) -> bool {
-        self.members.get(&conn).is_some_and(Member::has_ended)
+        self.members.get(&conn).is_some_and(RemoteUnit::has_ended)
     }
 
     /// The unit of a connection if it may be replaced: where it gives up or its connection ends, it is lost,
@@ -392,14 +392,14 @@ impl Hub {
         if self.slots.readers_are_gone() {
             self.notice(Stop::ReadersGone, |m| !m.over, &mut told);
         }
-        // Who has closed and waits for the readers would take the end of the connection for a death.
+        // A unit that has closed and waits for the readers would take the end of the connection for a death.
         if let Some(fault) = self.slots.fault() {
             self.notice(self.slots.stop(fault), |m| !m.told_bye, &mut told);
         }
         told
     }
 
-    fn notice(&mut self, stop: Stop, needs: impl Fn(&Member) -> bool, told: &mut Vec<(ConnId, Tell)>) {
+    fn notice(&mut self, stop: Stop, needs: impl Fn(&RemoteUnit) -> bool, told: &mut Vec<(ConnId, Tell)>) {
         for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && needs(m)) {
             m.knows = true;
             told.push((conn, Tell::Notice(stop.into())));

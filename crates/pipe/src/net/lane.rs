@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// How the bytes come.
-pub enum Way {
+pub enum Delivery {
     /// The writer sends them.
     Frames(Box<Frames>),
     /// The reader copies them from the writer's slots.
@@ -31,7 +31,7 @@ pub struct Lane {
     pub addr: SocketAddr,
     /// Slots of the writer, and bytes of each.
     pub slots: (u32, usize),
-    way: Way,
+    way: Delivery,
     route: Route,
     waits: bool,
     open: bool,
@@ -48,7 +48,7 @@ pub struct Lane {
 
 impl Lane {
     /// A lane whose writer, which has so many `slots`, of so many bytes, has been told what for.
-    pub fn new(unit: u32, addr: SocketAddr, way: Way, route: Route, slots: (u32, usize)) -> Lane {
+    pub fn new(unit: u32, addr: SocketAddr, way: Delivery, route: Route, slots: (u32, usize)) -> Lane {
         Lane {
             unit,
             addr,
@@ -66,7 +66,7 @@ impl Lane {
 
     /// Goes on with another connection, to whoever has replaced the writer unit: what has come of a step
     /// comes again.
-    pub fn replace(&mut self, way: Way) {
+    pub fn replace(&mut self, way: Delivery) {
         (self.way, self.open) = (way, false);
         self.fruitless += 1;
         if self.waits {
@@ -83,8 +83,8 @@ impl Lane {
     pub fn is_open(&mut self) -> Result<bool, LinkFault> {
         if !self.open {
             self.open = match &mut self.way {
-                Way::Frames(frames) => frames.is_open(&self.route)?,
-                Way::Slots(slots) => match slots.is_open() {
+                Delivery::Frames(frames) => frames.is_open(&self.route)?,
+                Delivery::Slots(slots) => match slots.is_open() {
                     Ok(open) => open,
                     Err(fault) => {
                         tracing::warn!(unit = self.unit, %fault, "slots of this host cannot be mapped");
@@ -104,29 +104,29 @@ impl Lane {
 
     /// Whether the writer's slots are mapped.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.way, Way::Slots(_)) && self.open
+        matches!(self.way, Delivery::Slots(_)) && self.open
     }
 
     /// What to wait for.
     pub fn item(&self) -> PollItem<'_> {
         match &self.way {
-            Way::Frames(frames) => PollItem::readable(frames.channel()),
-            Way::Slots(slots) => slots.item(),
+            Delivery::Frames(frames) => PollItem::readable(frames.channel()),
+            Delivery::Slots(slots) => slots.item(),
         }
     }
 
     /// Asks for a step, where the queue may drop some.
     pub fn want(&mut self, step: u64) -> Result<(), LinkFault> {
         match &mut self.way {
-            Way::Frames(frames) => frames.want(step),
-            Way::Slots(slots) => slots.want(step),
+            Delivery::Frames(frames) => frames.want(step),
+            Delivery::Slots(slots) => slots.want(step),
         }
     }
 
     /// From now on the next step's bytes are awaited.
     pub fn begin(&mut self) {
         self.waits = true;
-        if let Way::Frames(frames) = &mut self.way {
+        if let Delivery::Frames(frames) = &mut self.way {
             frames.begin();
         }
     }
@@ -148,13 +148,13 @@ impl Lane {
             return Ok(false);
         }
         let (all, more) = match &mut self.way {
-            Way::Frames(frames) => {
+            Delivery::Frames(frames) => {
                 let (kernels, conversion, _) = tools;
                 let tools = (kernels, conversion);
                 let more = frames.receive(&self.route, step, part, tools, &mut self.fruitless)?;
                 (frames.is_done(), more)
             }
-            Way::Slots(slots) => match slots.slot(step, slot)? {
+            Delivery::Slots(slots) => match slots.slot(step, slot)? {
                 None => (false, false),
                 Some(slot) => {
                     self.route.copy(tools, slot, part)?;
@@ -171,8 +171,8 @@ impl Lane {
 impl AsFd for Lane {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Frames(frames) => frames.channel().as_fd(),
-            Way::Slots(slots) => slots.as_fd(),
+            Delivery::Frames(frames) => frames.channel().as_fd(),
+            Delivery::Slots(slots) => slots.as_fd(),
         }
     }
 }

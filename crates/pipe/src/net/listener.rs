@@ -1,13 +1,13 @@
 //! Listens for units of a pipe: strangers prove the key, and say what they came for.
 
+use super::address::PipeAddress;
 use super::channel::Channel;
 use super::near::{Arrival, Door};
-use super::place::Place;
 use super::wire::First;
 use super::Trust;
 use polyduct_message::link::net::acceptor::{Acceptor, Limits, Visit};
 use polyduct_message::link::net::incarnations::Incarnations;
-use polyduct_message::link::net::socket::{listen, local_addr, Patience};
+use polyduct_message::link::net::socket::{listen, local_addr, KeepAlive};
 use polyduct_os::{poll::PollItem, OsError};
 use polyduct_port::Options;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct PipeListener {
     near: Option<Door>,
     waiting: Vec<(Channel, Duration)>,
     borne: Duration,
-    /// Who was turned away last, and why.
+    /// The unit that was turned away last, and why.
     turned_away: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl PipeListener {
     /// whether those of this host may map its slots.
     pub fn new(
         addr: SocketAddr,
-        place: &Place,
+        place: &PipeAddress,
         trust: &Trust,
         options: &Options,
     ) -> Result<PipeListener, OsError> {
@@ -47,7 +47,7 @@ impl PipeListener {
         let acceptor = Acceptor::new(
             listener,
             place.terms(trust, unit),
-            Patience { dead_after: borne },
+            KeepAlive { dead_after: borne },
             Limits::default(),
             incarnations,
         )?;
@@ -79,7 +79,7 @@ impl PipeListener {
         self.waiting.iter().map(|w| w.1 + DEADLINE).chain(self.acceptor.next_deadline()).min()
     }
 
-    /// Who was turned away since this was asked last, the last of them, and why.
+    /// The last unit that was turned away since this was asked, and why.
     pub fn turned_away(&mut self) -> Option<String> {
         self.turned_away.take()
     }

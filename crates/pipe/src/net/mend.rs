@@ -10,7 +10,7 @@ use super::session::SessionId;
 use super::silence::seconds;
 use super::wire::{Back, First, PipeId};
 use crate::ready::Wait;
-use polyduct_message::link::net::{dial::Dial, socket, socket::Patience, LinkFault};
+use polyduct_message::link::net::{dial::Dial, socket, socket::KeepAlive, LinkFault};
 use polyduct_message::link::noise::Terms;
 use polyduct_message::LinkError;
 use polyduct_os::{poll::PollItem, Errno, OsError};
@@ -77,7 +77,7 @@ impl Missing {
     pub fn look(&mut self, now: Duration) -> Life {
         let Some(door) = self.door else { return self.waits(now) };
         if self.probe.is_none() && now >= self.again_at {
-            match socket::connect(door, Patience { dead_after: self.borne }) {
+            match socket::connect(door, KeepAlive { dead_after: self.borne }) {
                 Ok(probe) => self.probe = Some(probe),
                 Err(error) => return self.failed(&error.into(), now),
             }
@@ -90,7 +90,7 @@ impl Missing {
                 Err(error) => return self.failed(&error.into(), now),
             }
         }
-        // Who opens the door says nothing there, but its kernel says when it is shut.
+        // A unit that opens the door says nothing there, but its kernel says when it is shut.
         match socket::read(probe, &mut [IoSliceMut::new(&mut [0; 64])]) {
             Ok(_) => Life::Open,
             Err(error) => {
@@ -282,7 +282,7 @@ impl Mending {
         match &mut self.stage {
             Stage::Rests(until) if now < *until => return Ok(Next::Waits),
             Stage::Rests(_) => {
-                let patience = Patience { dead_after: calls.borne };
+                let patience = KeepAlive { dead_after: calls.borne };
                 let dial = Dial::new(&calls.terms, 0, calls.addr, patience, now, calls.borne)?;
                 self.stage = Stage::Dials(Box::new(dial));
             }
@@ -332,7 +332,7 @@ enum Next {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{place::Place, JobKey, Trust};
+    use super::super::{address::PipeAddress, JobKey, Trust};
     use super::*;
     use polyduct_os::{clock, poll::poll};
 
@@ -377,7 +377,7 @@ mod tests {
         // It takes connections, and nobody answers there.
         let listener = socket::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let addr = socket::local_addr(&listener).unwrap();
-        let place = Place { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
+        let place = PipeAddress { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
         let (unit, borne, most) = (1, BORNE, 20 * BORNE);

@@ -31,7 +31,7 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `place` | where |
+//! | `address` | where a pipe is: host, port and name |
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
 //! | `silence` | whether its other end is there |
@@ -49,6 +49,7 @@
 //! | `enter` | how a writer's unit comes in |
 //! | `writer`, `reader` | what the two ends of a pipe have across hosts |
 
+mod address;
 #[doc(hidden)]
 pub mod channel;
 mod client;
@@ -63,7 +64,6 @@ pub mod lane;
 mod listener;
 mod mend;
 mod near;
-mod place;
 pub(crate) mod reader;
 mod redial;
 pub mod route;
@@ -75,5 +75,5 @@ mod store;
 pub mod wire;
 pub(crate) mod writer;
 
-pub use place::Place;
+pub use address::PipeAddress;
 pub use polyduct_message::link::key::{JobKey, KeyError, Trust, KEY_VARIABLE};

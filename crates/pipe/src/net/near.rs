@@ -7,9 +7,9 @@
 //! when it is filled again, the step protocol says as ever. That the connection stands tells that the other
 //! unit lives.
 
+use super::address::PipeAddress;
 use super::frames::check_step;
 use super::job::{Serves, Stock};
-use super::place::Place;
 use super::store::Store;
 use super::wire::{NearAsk, NearTell, Proof};
 use super::Trust;
@@ -42,7 +42,7 @@ struct Secrets {
 
 impl Secrets {
     /// Those of the writer unit `unit` that listens at `at`.
-    fn new(place: &Place, trust: &Trust, unit: u32, at: SocketAddr) -> Secrets {
+    fn new(place: &PipeAddress, trust: &Trust, unit: u32, at: SocketAddr) -> Secrets {
         let ip = match at.ip().is_unspecified() {
             true => String::new(),
             false => at.ip().to_canonical().to_string(),
@@ -79,7 +79,7 @@ impl Door {
     ///
     /// # Errors
     /// The system's.
-    pub fn new(place: &Place, trust: &Trust, unit: u32, at: SocketAddr) -> Result<Door, OsError> {
+    pub fn new(place: &PipeAddress, trust: &Trust, unit: u32, at: SocketAddr) -> Result<Door, OsError> {
         let Secrets { name, reader, writer } = Secrets::new(place, trust, unit, at);
         Ok(Door { connections: Connections::new(Listener::bind(&name)?, PIPE), reader, writer })
     }
@@ -92,7 +92,7 @@ impl Door {
     /// Those that have come and know the key. All others are dropped.
     pub fn serve(&mut self) -> Vec<Arrival> {
         let (mut came, connections) = (Vec::new(), &mut self.connections);
-        // Whoever finds no descriptor free here asks for another lane.
+        // A unit that finds no descriptor free here asks for another lane.
         let accept = |connections: &mut Connections| connections.accept(|_| NearTell::Step(0));
         let mut waiting = connections.all().into_iter();
         while let Some(id) = waiting.next().or_else(|| accept(connections)) {
@@ -240,7 +240,7 @@ impl Mapping {
     /// Asks for the slots, `depth` of `len` bytes each, of the writer unit `unit` that listens at `at`, if
     /// that is on this host.
     pub fn ask(
-        (place, trust): (&Place, &Trust),
+        (place, trust): (&PipeAddress, &Trust),
         (unit, at): (u32, SocketAddr),
         (program, me, from): (u32, u32, u64),
         (depth, len): (u32, usize),
@@ -335,8 +335,8 @@ mod tests {
 
     const AT: ([u8; 4], u16) = ([127, 0, 0, 1], 7);
 
-    fn place(name: &str) -> Place {
-        Place { host: "h".into(), port: 7, name: format!("{name}-{}", std::process::id()) }
+    fn place(name: &str) -> PipeAddress {
+        PipeAddress { host: "h".into(), port: 7, name: format!("{name}-{}", std::process::id()) }
     }
 
     fn trust(key: u8) -> Trust {
@@ -395,7 +395,7 @@ mod tests {
         assert!(!job.serve(true, &stock(&store, true)).unwrap());
         assert!(mapping.slot(5, 1).unwrap().is_some());
         mapping.want(7).unwrap();
-        // Whoever replaces another has yet to fill again what readers ask for.
+        // A unit that replaces another has yet to fill again what readers ask for.
         assert!(!job.serve(true, &stock(&store, true)).unwrap());
         assert!(mapping.slot(7, 0).unwrap().is_none());
         put(&store, 0, 7);

@@ -3,11 +3,11 @@
 //!
 //! There is no thread: what comes waits in the sockets until it is read, and lands in the caller's array.
 
+use super::address::PipeAddress;
 use super::client::Client;
 use super::dial::{dial, is_passing, link};
 use super::hub::steps_ahead;
-use super::lane::{Lane, Way};
-use super::place::Place;
+use super::lane::{Delivery, Lane};
 use super::redial::{Caller, FRUITLESS};
 use super::route::{End, Route};
 use super::wire::Ask;
@@ -31,15 +31,15 @@ use std::time::Duration;
 const SPIN: Duration = Duration::ZERO;
 
 /// Connects to a writer unit while the pipe opens, at `addr` or where unit 0 says that it is by then, and
-/// asks for this unit's part of the steps: the writer's slots, or where it may not map them or they are not on
-/// this host, their bytes.
+/// asks for this unit's part of the steps: the writer's slots, or where it may not map them or they are not
+/// on this host, their bytes.
 fn connect(
     caller: &Caller,
     client: &mut Client,
     name: UnitName,
     (addr, slots): (SocketAddr, Option<(u32, usize)>),
     start: Duration,
-) -> Result<Way, PipeError> {
+) -> Result<Delivery, PipeError> {
     let Caller { place, trust, options, replaced, .. } = caller;
     let (from, here) = (client.from, client.moved(name.unit).map_or(addr, |(addr, _)| addr));
     if let Some(way) = slots.and_then(|slots| caller.maps((name.unit, here), slots, from)) {
@@ -76,7 +76,7 @@ struct Receiving {
 
 /// Joins the pipe at `place`, and gives where the unit goes on.
 pub(crate) fn open(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     opening: &Opening<'_>,
 ) -> Result<(Port, Box<dyn ReaderEnd>, Work, u64), PipeError> {
@@ -85,7 +85,7 @@ pub(crate) fn open(
 }
 
 fn join(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     opening: &Opening<'_>,
 ) -> Result<(Port, Receiving, Work, u64), PipeError> {
@@ -98,7 +98,7 @@ fn join(
         return Err(client.bad("a welcome without a place"));
     }
     let me = UnitName { side: Side::Reader(program), unit: options.unit };
-    let network = Place::network(trust, meets_at, None);
+    let network = PipeAddress::network(trust, meets_at, None);
     let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
     let work = opening.bind(&welcome)?;
     // The writers, who do not know this unit's element type, walk the same route.
@@ -371,7 +371,7 @@ mod tests {
     }
 
     impl Bytes {
-        fn join(place: &Place, trust: &Trust, options: &Options) -> Bytes {
+        fn join(place: &PipeAddress, trust: &Trust, options: &Options) -> Bytes {
             let role = Role::Reader { shape: None, elem: None, convert: false };
             let (pipe, expect) = (place.to_string(), Expect::default());
             let hello = hello(options, "block", role).unwrap();
@@ -404,7 +404,7 @@ mod tests {
     fn who_shares_a_host_shares_memory_unless_one_of_the_two_does_not_want_it() {
         for (writer, reader) in [(true, true), (true, false), (false, true)] {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let place = Place { host: "127.0.0.1".into(), port, name: "near".into() };
+            let place = PipeAddress { host: "127.0.0.1".into(), port, name: "near".into() };
             let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: false };
             let options = |near| Options { near, ..Options::default() };
             std::thread::scope(|s| {
@@ -429,7 +429,7 @@ mod tests {
     fn a_look_and_a_read_agree_while_a_connection_is_made_again_and_neither_waits_longer_than_it_may() {
         let listens = || TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listens().local_addr().unwrap().port();
-        let place = Place { host: "127.0.0.1".into(), port, name: "look".into() };
+        let place = PipeAddress { host: "127.0.0.1".into(), port, name: "look".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (options, broken) = (Options { near: false, ..Options::default() }, Barrier::new(2));
         std::thread::scope(|s| {
@@ -446,7 +446,7 @@ mod tests {
             assert_eq!((r.read(&mut part).unwrap(), part), (Some(0), [0; 4]));
             rustix::net::shutdown(&r.end.lanes[0], rustix::net::Shutdown::Write).unwrap();
             poll(&mut [PollItem::hangup(&r.end.lanes[0])], None).unwrap();
-            // Who listens there takes the connection, and does not answer.
+            // A unit that listens there takes the connection, and does not answer.
             let deaf = listens();
             let addr = std::mem::replace(&mut r.end.lanes[0].addr, deaf.local_addr().unwrap());
             broken.wait();

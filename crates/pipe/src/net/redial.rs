@@ -3,20 +3,20 @@
 //! Nobody is called while unit 0 says that the unit is lost, nor while this unit is cut off from unit 0
 //! itself: which of the two is to blame is known when it is heard again.
 
+use super::address::PipeAddress;
 use super::channel::Channel;
 use super::client::{Client, VERDICT};
 use super::dial::{is_passing, is_refused, link};
 use super::frames::Frames;
-use super::lane::{Lane, Way};
+use super::lane::{Delivery, Lane};
 use super::mend::Tries;
 use super::near::Mapping;
-use super::place::Place;
 use super::silence::seconds;
 use super::wire::First;
 use super::Trust;
 use crate::error::PipeError;
 use crate::ready::Wait;
-use polyduct_message::link::net::{dial::Dial, socket::Patience, LinkFault};
+use polyduct_message::link::net::{dial::Dial, socket::KeepAlive, LinkFault};
 use polyduct_message::meeting::{later, RETRY};
 use polyduct_os::{clock, poll::PollItem, Errno, OsError};
 use polyduct_port::{Options, PortError, PortName, Side, UnitName};
@@ -34,7 +34,7 @@ const PROBED: Duration = Duration::from_secs(2);
 /// What a reader says of itself to a writer unit.
 pub struct Caller {
     /// The pipe.
-    pub place: Place,
+    pub place: PipeAddress,
     /// What the unit proves.
     pub trust: Trust,
     /// Its options.
@@ -175,7 +175,7 @@ impl Caller {
         lane: &Lane,
         redial: &mut Redial,
         step: u64,
-    ) -> Result<Option<Way>, PipeError> {
+    ) -> Result<Option<Delivery>, PipeError> {
         let (name, pipe) = (UnitName { side: Side::Writer, unit: lane.unit }, self.place.to_string());
         client.check_going(step)?;
         let now = clock::now();
@@ -199,7 +199,7 @@ impl Caller {
                         return Ok(Some(way));
                     }
                     let terms = self.place.terms(&self.trust, self.options.unit);
-                    let patience = Patience { dead_after: self.options.silence };
+                    let patience = KeepAlive { dead_after: self.options.silence };
                     match Dial::new(&terms, lane.unit, addr, patience, now, self.most(client)) {
                         Ok(dial) => redial.stage = Stage::Dials(Box::new(dial), addr),
                         Err(fault) => break Some(fault),
@@ -248,15 +248,15 @@ impl Caller {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Way, LinkFault> {
+    pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Delivery, LinkFault> {
         channel.post(&First::Lane { program: self.program, unit: self.options.unit, from })?;
-        Ok(Way::Frames(Box::new(Frames::new(channel))))
+        Ok(Delivery::Frames(Box::new(Frames::new(channel))))
     }
 
     /// Asks a writer unit for its slots, if it is on this host and both may share memory.
-    pub fn maps(&self, at: (u32, SocketAddr), slots: (u32, usize), from: u64) -> Option<Way> {
+    pub fn maps(&self, at: (u32, SocketAddr), slots: (u32, usize), from: u64) -> Option<Delivery> {
         let me = (self.program, self.options.unit, from);
         let maps = self.maps.then(|| Mapping::ask((&self.place, &self.trust), at, me, slots));
-        maps.flatten().map(Way::Slots)
+        maps.flatten().map(Delivery::Slots)
     }
 }

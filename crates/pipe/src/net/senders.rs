@@ -130,7 +130,7 @@ impl Senders {
 
     fn serve(self: &Arc<Self>, job: Box<dyn Serves>) {
         let (program, unit) = job.of();
-        // Whoever comes for the same unit comes to the same thread.
+        // A unit that comes for the same unit comes to the same thread.
         let at = (program as usize + unit as usize) % self.workers.len();
         let worker = &self.workers[at];
         let mut inbox = worker.inbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,8 @@ impl Senders {
             match named.spawn(move || this.work(at)) {
                 Ok(thread) => inbox.thread = Some(thread),
                 Err(e) => {
-                    return tracing::warn!(program, unit, %e, "turned a lane away: the system has no thread for it")
+                    return tracing::warn!(program, unit, %e, "turned a lane away: the system has no thread \
+                        for it")
                 }
             }
         }

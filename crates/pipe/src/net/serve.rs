@@ -7,18 +7,18 @@ mod revive;
 mod tell;
 
 use super::channel::Channel;
-use super::hub::Hub;
+use super::hub::StepHub;
 use super::listener::PipeListener;
 use super::mend::{Calls, Life};
 use super::senders::Senders;
-use super::session::{Session, SessionId};
+use super::session::{ResumableSession, SessionId};
 use super::silence::silent_for;
-use super::wire::{Ask, First, Known, Tell};
+use super::wire::{Ask, First, KnownUnit, Tell};
 use crate::error::Refusal;
 use crate::rendezvous::{Action, ConnId, Rendezvous};
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, ToHost, Welcome};
-use away::{Replaced, Way};
+use away::{Replaced, Standing};
 use own::OwnPlace;
 use polyduct_message::meeting::STRANGERS;
 use polyduct_os::{
@@ -72,25 +72,25 @@ impl Shared {
 }
 
 struct Conn {
-    session: Session<Tell>,
+    session: ResumableSession<Tell>,
     pid: u32,
     name: SessionId,
     /// Where the unit listens for as long as it takes part: as others see it, and if it can be reached there.
     addr: Option<SocketAddr>,
     door: Option<SocketAddr>,
-    way: Way,
+    way: Standing,
 }
 
 /// Everything the thread holds.
-pub struct Server {
+pub struct FarServer {
     pipe: String,
     listener: PipeListener,
     conns: BTreeMap<ConnId, Conn>,
-    /// Who asks for the place of one whose connection broke: it waits until that one is back, or dead.
+    /// Units that ask for the place of one whose connection broke: they wait until that one is back, or dead.
     early: Vec<(Channel, First)>,
     replaced: Replaced,
     /// What all units are told of each, where unit 0 may be replaced.
-    known: HashMap<UnitName, Known>,
+    known: HashMap<UnitName, KnownUnit>,
     /// Units of an earlier unit 0 are coming back.
     revival: Option<Revival>,
     own: OwnPlace,
@@ -98,7 +98,7 @@ pub struct Server {
     rendezvous: Rendezvous<SocketAddr>,
     /// Where unit 0 listens for the domain of the port.
     meets_at: SocketAddr,
-    open: Option<(Hub, Arc<Senders>)>,
+    open: Option<(StepHub, Arc<Senders>)>,
     /// Until unit 0 has it; with the steps that an earlier one has published.
     welcome: Option<(Welcome, u64)>,
     outcome: Option<mpsc::Sender<Result<Opened, Refusal>>>,
@@ -109,7 +109,7 @@ pub struct Server {
     deadline: Duration,
 }
 
-impl Server {
+impl FarServer {
     /// A server for a bound listener. Units meet in the domain of the port at `meets_at`; `calls` is how the
     /// pipe is found by others.
     pub fn new(
@@ -119,9 +119,9 @@ impl Server {
         outcome: mpsc::Sender<Result<Opened, Refusal>>,
         shared: Arc<Shared>,
         (options, calls): (&Options, Calls),
-    ) -> Server {
+    ) -> FarServer {
         let started = clock::now();
-        Server {
+        FarServer {
             pipe: pipe.to_owned(),
             listener,
             conns: BTreeMap::new(),
@@ -175,13 +175,13 @@ impl Server {
     fn wait(&self, end: Option<Duration>) -> bool {
         let mut items = vec![PollItem::readable(&self.shared.wake)];
         for conn in self.conns.values() {
-            // Who does not take its answers is not asked for more questions.
+            // A unit that does not take its answers is not asked for more questions.
             let channel = conn.session.channel();
             items.extend(match &conn.way {
-                Way::Broke(missing) => missing.item(),
-                Way::GivenUp => None,
-                Way::Stands if channel.is_backed_up() => Some(PollItem::writable(channel)),
-                Way::Stands => Some(PollItem::readable(channel)),
+                Standing::Broke(missing) => missing.item(),
+                Standing::GivenUp => None,
+                Standing::Stands if channel.is_backed_up() => Some(PollItem::writable(channel)),
+                Standing::Stands => Some(PollItem::readable(channel)),
             });
         }
         self.listener.items(&mut items);
@@ -192,9 +192,9 @@ impl Server {
         let revival = self.revival.as_ref().and_then(Revival::deadline);
         let opening = opening.into_iter().chain(revival).chain(asks.map(OwnPlace::deadline)).min();
         let looks = self.conns.values().filter_map(|conn| match &conn.way {
-            Way::Broke(missing) => missing.deadline(),
-            Way::GivenUp => None,
-            Way::Stands => conn.session.channel().deadline(),
+            Standing::Broke(missing) => missing.deadline(),
+            Standing::GivenUp => None,
+            Standing::Stands => conn.session.channel().deadline(),
         });
         let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
         let deadline =
@@ -237,13 +237,13 @@ impl Server {
                     }
                     let addr =
                         channel.peer().zip(door).map(|(peer, door)| SocketAddr::new(peer.ip(), door.port()));
-                    // Who comes from elsewhere than it thinks is behind something that may answer in its
-                    // place.
+                    // A unit that comes from elsewhere than it thinks is behind something that may answer in
+                    // its place.
                     let door = door.filter(|door| Some(*door) == addr);
                     let id = self.next_id;
                     self.next_id += 1;
-                    let session = Session::new(channel);
-                    self.conns.insert(id, Conn { session, pid, name, addr, door, way: Way::Stands });
+                    let session = ResumableSession::new(channel);
+                    self.conns.insert(id, Conn { session, pid, name, addr, door, way: Standing::Stands });
                     self.note_ends();
                     if let ToHost::Hello(Hello { rejoin: Some(welcome), .. }) = &hello {
                         match knows.filter(|knows| knows.fits(welcome)) {
@@ -275,15 +275,15 @@ impl Server {
                 return self.hang_up(id, 0);
             }
             match &mut conn.way {
-                Way::Stands => {}
-                Way::GivenUp => return,
-                Way::Broke(missing) => match missing.look(clock::now()) {
+                Standing::Stands => {}
+                Standing::GivenUp => return,
+                Standing::Broke(missing) => match missing.look(clock::now()) {
                     Life::Open => return,
                     Life::Ended => return self.hang_up(id, 0),
                     Life::Silent => return self.give_up(id, silent_for(self.silence.0)),
                 },
             }
-            // Who does not take its answers is not asked for more questions.
+            // A unit that does not take its answers is not asked for more questions.
             if let Ok(false) = conn.session.flush() {
                 return;
             }
@@ -320,7 +320,7 @@ impl Server {
         self.revival.iter_mut().for_each(|revival| revival.lost(id, silent));
         if let Some((hub, _)) = &mut self.open {
             // Of one that was given up the others know.
-            lost = hub.replaceable(id).filter(|_| !matches!(way, Way::GivenUp));
+            lost = hub.replaceable(id).filter(|_| !matches!(way, Standing::GivenUp));
             closed = hub.hangup(id);
         }
         self.note_absent();
@@ -342,7 +342,7 @@ impl Server {
                     let message = FromHost::Refused(self.how_lost(why));
                     self.send(to, &Tell::Meet(message, 0, None, 0));
                 }
-                // Who has come from an earlier unit 0 goes on with all others.
+                // A unit that has come from an earlier unit 0 goes on with all others.
                 Action::Send(_, FromHost::Go) if self.revival.is_some() => {}
                 Action::Send(to, FromHost::Go) => self.let_go(to),
                 Action::Send(to, message) => self.send(to, &Tell::Meet(message, 0, None, 0)),
@@ -397,7 +397,7 @@ impl Server {
         let Some((hub, _)) = &mut self.open else { return };
         let life = self.known.get(&unit).map_or(0, |known| known.life.saturating_add(1));
         let door = self.conns.get(&id).and_then(|conn| conn.door);
-        self.known.insert(unit, Known { life, pid, door, left: None });
+        self.known.insert(unit, KnownUnit { life, pid, door, left: None });
         if unit == HOST {
             return hub.slots().join(unit, (pid, start_time), 0);
         }
@@ -437,7 +437,7 @@ impl Server {
         let sizes = sizes(&welcome).ok_or("sizes out of limits")?;
         let senders =
             Senders::new(&self.pipe, &welcome, HOST.unit).map_err(|e| e.at(&self.pipe, HOST).to_string())?;
-        self.open = Some((Hub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
+        self.open = Some((StepHub::new(Slots::on_heap(sizes), self.rendezvous.waiting()), senders));
         self.welcome = Some((welcome, 0));
         Ok(())
     }

@@ -18,7 +18,7 @@ pub type SessionId = [u8; 16];
 const KEPT: usize = 1 << 14;
 
 /// One end, which says `S`.
-pub struct Session<S> {
+pub struct ResumableSession<S> {
     channel: Channel,
     /// The connection is gone, and another is not made yet.
     broken: bool,
@@ -29,10 +29,10 @@ pub struct Session<S> {
     heard: u64,
 }
 
-impl<S: Serialize> Session<S> {
+impl<S: Serialize> ResumableSession<S> {
     /// A session that begins on this connection.
-    pub fn new(channel: Channel) -> Session<S> {
-        Session { channel, broken: false, kept: VecDeque::new(), known: 0, heard: 0 }
+    pub fn new(channel: Channel) -> ResumableSession<S> {
+        ResumableSession { channel, broken: false, kept: VecDeque::new(), known: 0, heard: 0 }
     }
 
     /// The connection, which may be gone.
@@ -60,7 +60,7 @@ impl<S: Serialize> Session<S> {
         self.broken = true;
     }
 
-    /// Says something, at the next [`flush`](Session::flush).
+    /// Says something, at the next [`flush`](ResumableSession::flush).
     pub fn post(&mut self, message: S) -> Result<(), LinkFault> {
         let posted = match self.broken {
             true => Ok(()),
@@ -128,7 +128,7 @@ mod tests {
     use polyduct_os::poll::{poll, PollItem};
 
     /// The next message, once it has come.
-    fn next<S: Serialize, H: DeserializeOwned>(session: &mut Session<S>) -> Result<H, LinkFault> {
+    fn next<S: Serialize, H: DeserializeOwned>(session: &mut ResumableSession<S>) -> Result<H, LinkFault> {
         loop {
             if let Some(message) = session.hear()? {
                 return Ok(message);
@@ -141,7 +141,8 @@ mod tests {
     fn what_did_not_come_is_said_again_and_nothing_twice() {
         for trusted in [true, false] {
             let (here, there) = pair(trusted);
-            let (mut here, mut there) = (Session::<u32>::new(here), Session::<u64>::new(there));
+            let (mut here, mut there) =
+                (ResumableSession::<u32>::new(here), ResumableSession::<u64>::new(there));
             [1, 2, 3].into_iter().for_each(|n| here.post(n).unwrap());
             assert!(here.flush().unwrap());
             assert_eq!(next::<u64, u32>(&mut there).unwrap(), 1);
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn who_claims_to_have_heard_what_was_not_said_is_refused() {
-        let mut session = Session::<u32>::new(pair(true).0);
+        let mut session = ResumableSession::<u32>::new(pair(true).0);
         session.post(1).unwrap();
         assert!(matches!(session.resume(pair(true).0, 2), Err(LinkFault::Peer(LinkError::BadField { .. }))));
     }

@@ -58,7 +58,7 @@ pub struct Knows {
     /// Where it stands.
     pub stands: Stands,
     /// What it was told of others.
-    pub others: Vec<(UnitName, Known)>,
+    pub others: Vec<(UnitName, KnownUnit)>,
 }
 
 impl Knows {
@@ -78,7 +78,7 @@ impl Knows {
 
 /// What all units are told of each, where unit 0 may be replaced: the new one finds them by that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownUnit {
     /// How many others had its place before.
     pub life: u32,
     /// Its process.
@@ -189,7 +189,7 @@ pub enum Tell {
     /// It is replaced; of a writer, where the new one is.
     Replaced(UnitName, Option<SocketAddr>),
     /// What is known of these units.
-    Units(Vec<(UnitName, Known)>),
+    Units(Vec<(UnitName, KnownUnit)>),
     /// What to do with your next step.
     Begin(Begin),
     /// Your next step.

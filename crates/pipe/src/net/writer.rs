@@ -2,9 +2,9 @@
 
 mod end;
 
+use super::address::PipeAddress;
 use super::client::Client;
 use super::enter::{guest, host, Control};
-use super::place::Place;
 use super::senders::Senders;
 use super::serve::Shared;
 use super::wire::Ask;
@@ -44,7 +44,7 @@ struct Sending {
 
 /// Opens the pipe at `place`, and gives where the unit goes on.
 pub(crate) fn open(
-    place: &Place,
+    place: &PipeAddress,
     trust: &Trust,
     me: UnitName,
     opening: Opening<'_>,

@@ -101,7 +101,7 @@ impl<F> Rendezvous<F> {
         Peer { program: named.map(|name| name.as_str().into()), ..unit.into() }.to_string()
     }
 
-    /// Who is missing, in words.
+    /// The units that are missing, in words.
     fn missing(&self) -> String {
         let mut parts = Vec::new();
         for side in self.sides() {

@@ -4,7 +4,7 @@ use super::at::{step_with, At};
 use super::net::{trust, Across, Near};
 use super::{fill, local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Refusal};
 use polyduct_port::PortError;
 use polyduct_rig::kills::{error_of, say_error};
@@ -106,7 +106,7 @@ pub fn unit_across(name: &str, shape: &[u64], spec: &str) {
     let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
     let (policy, on_loss) = (f[6].parse().unwrap(), f[9].parse().unwrap());
     let options = Options { policy, on_loss, timeout, open_timeout, ..of };
-    let place = Place { host: f[4].into(), port: number(5) as u16, name: name.into() };
+    let place = PipeAddress { host: f[4].into(), port: number(5) as u16, name: name.into() };
     let near = Near::at(&place);
     let at = Across { place, trust: trust(f[7] == "true"), near };
     let data = Dataset::new(shape, ElemType::U64).unwrap();

@@ -2,7 +2,7 @@
 
 use super::kill::{name, LAYOUTS};
 use super::net::place;
-use polyduct_pipe::net::Place;
+use polyduct_pipe::net::PipeAddress;
 use polyduct_rig::{Random, Unit};
 
 /// Steps of a stream in which units are replaced.
@@ -10,7 +10,7 @@ pub const STEPS: u64 = 150;
 
 /// A pipe whose lost units may be replaced.
 pub struct Lasting {
-    pub place: Place,
+    pub place: PipeAddress,
     pub writers: (u64, &'static str),
     pub readers: (u64, &'static str),
     pub policy: &'static str,

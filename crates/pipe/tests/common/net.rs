@@ -2,21 +2,21 @@
 
 use super::PipeAt;
 use polyduct_message::config::Config;
-use polyduct_pipe::net::{JobKey, Place, Trust};
+use polyduct_pipe::net::{JobKey, PipeAddress, Trust};
 use polyduct_pipe::{DomainOptions, Options};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A place that no other test uses: every process has some thousands of the addresses of this host to itself.
-pub fn place() -> Place {
+pub fn place() -> PipeAddress {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let host = format!("127.{}.{}.{}", 1 + (pid >> 8) % 250, pid & 255, 1 + n % 250);
-    Place { host, port: 7000 + (n / 250 + (pid >> 16) * 16) as u16, name: "test".into() }
+    PipeAddress { host, port: 7000 + (n / 250 + (pid >> 16) * 16) as u16, name: "test".into() }
 }
 
 /// Where such a place is.
-pub fn address_of(place: &Place) -> SocketAddr {
+pub fn address_of(place: &PipeAddress) -> SocketAddr {
     format!("{}:{}", place.host, place.port).parse().unwrap()
 }
 
@@ -34,7 +34,7 @@ pub fn near(near: bool) -> DomainOptions {
 
 /// Where a pipe across hosts is, and who may come.
 pub struct Across {
-    pub place: Place,
+    pub place: PipeAddress,
     pub trust: Trust,
     pub near: Near,
 }
@@ -50,7 +50,7 @@ pub enum Near {
 
 impl Near {
     /// One after the other, from place to place.
-    pub fn at(place: &Place) -> Near {
+    pub fn at(place: &PipeAddress) -> Near {
         let last = place.host.rsplit('.').next().and_then(|n| n.parse::<usize>().ok());
         [Near::None, Near::All, Near::Even][last.unwrap_or(0) % 3]
     }

@@ -1,7 +1,7 @@
 //! A store is made: in directories that are empty, by one process at a time, and whole or not at all.
 
 use super::disks::Disks;
-use super::home::{self, Home};
+use super::home::{self, StoreDir};
 use super::manifest::{self, Manifest};
 use super::store::{nonce, Store};
 use super::turn::TURN;
@@ -53,7 +53,7 @@ impl Store {
         let mut id = [0; 16];
         polyduct_message::link::key::random(&mut id).map_err(StoreError::os(&shown))?;
         let manifest = Manifest { id, geometry, units: how.units.clone(), serial: 0 };
-        // Whoever reads it must take its units for paths.
+        // Programs that read it must take its units for paths.
         Manifest::parse(&shown, &manifest.to_text()?)?;
         let all: Vec<Vec<PathBuf>> = (0..units).map(|unit| manifest.dirs(dir, unit)).collect();
         let mut made = Made::default();
@@ -92,7 +92,7 @@ impl Store {
                 manifest.write(dir)?;
             }
             let here = polyduct_os::dir::open_dir(dir).map_err(StoreError::os(&shown))?;
-            let disks = Disks::make(&all).at(Home::new(Arc::new(here)));
+            let disks = Disks::make(&all).at(StoreDir::new(Arc::new(here)));
             let volume = Volume::create(disks, id, geometry, nonce());
             volume.map_err(StoreError::volume(&shown))?;
             all.iter().flatten().try_for_each(|path| manifest.write(path))?;
@@ -216,7 +216,7 @@ impl Made {
             // Any other error: stores can be made where directories cannot be locked, too.
             match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => {
-                    // Whoever has it needs what it lies in.
+                    // A process that has it needs what it lies in.
                     self.new.retain(|made| !path.starts_with(made));
                     return Err(bad("taken by another store that is being made"));
                 }

@@ -19,7 +19,7 @@ mod unit;
 pub use unit::read_up_to;
 pub(super) use unit::sums_of;
 
-use super::home::Home;
+use super::home::StoreDir;
 use super::unit_logs::{self, Record};
 use crate::volume::units::{Cause, Done, File as Named, Request, UnitError, Units, HOME};
 use crate::volume::BLOCK;
@@ -59,7 +59,7 @@ impl Unopened {
 pub struct Disks {
     units: Vec<Result<Unit, Unopened>>,
     /// The store's own directory, for who changes the store.
-    home: Option<Home>,
+    home: Option<StoreDir>,
     /// Whether the last sync was.
     slow: bool,
     /// For logs that are written at once.
@@ -102,7 +102,7 @@ impl Disks {
     }
 
     /// The same of a store in this directory.
-    pub(super) fn at(self, home: Home) -> Disks {
+    pub(super) fn at(self, home: StoreDir) -> Disks {
         Disks { home: Some(home), ..self }
     }
 

@@ -127,7 +127,7 @@ pub enum StoreError {
         store: String,
         /// How long.
         waited: Duration,
-        /// Who that is, as far as it is known.
+        /// The process, as far as it is known.
         by: String,
     },
     /// The system refused something.

@@ -17,7 +17,7 @@ pub(super) const SERVED: &str = "served";
 
 /// The directory of a store.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct StoreDir {
     dir: Arc<OwnedFd>,
     served: Option<File>,
     /// Nothing is written.
@@ -40,19 +40,19 @@ pub(super) fn number(lock: &File) -> std::io::Result<u64> {
     Ok(u64::from_le_bytes(number))
 }
 
-impl Home {
-    pub fn new(dir: Arc<OwnedFd>) -> Home {
-        Home { dir, served: None, read_only: false, named: false, told: None }
+impl StoreDir {
+    pub fn new(dir: Arc<OwnedFd>) -> StoreDir {
+        StoreDir { dir, served: None, read_only: false, named: false, told: None }
     }
 
     /// The same, of which nothing is written.
-    pub fn to_read(dir: Arc<OwnedFd>) -> Home {
-        Home { read_only: true, ..Home::new(dir) }
+    pub fn to_read(dir: Arc<OwnedFd>) -> StoreDir {
+        StoreDir { read_only: true, ..StoreDir::new(dir) }
     }
 
     /// The same, for units that are where `places` says, and for readers who look at this file of locks.
-    pub fn telling(self, lock: File, places: [u8; 32]) -> Home {
-        Home { told: Some((lock, places)), ..self }
+    pub fn telling(self, lock: File, places: [u8; 32]) -> StoreDir {
+        StoreDir { told: Some((lock, places)), ..self }
     }
 
     /// Units are elsewhere now.

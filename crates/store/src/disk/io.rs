@@ -11,7 +11,7 @@ use crate::volume::sums::stride;
 use crate::volume::units::{Cause, UnitError, Units};
 use crate::volume::{Geometry, BLOCK};
 use polyduct_os::lock::Hold;
-use polyduct_os::ring::Way;
+use polyduct_os::ring::Direction;
 use polyduct_os::{Errno, OsError};
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
@@ -282,7 +282,7 @@ impl RowIo {
                 self.rows.encode(row, data.part(from..from + row_bytes), &mut parts);
             }
             for (unit, slice) in (0..).zip(slices) {
-                self.ask(WRITTEN, unit, Way::Write, slice, first);
+                self.ask(WRITTEN, unit, Direction::Write, slice, first);
             }
             self.requests.begin();
             first += n;
@@ -291,7 +291,7 @@ impl RowIo {
     }
 
     /// Asks a unit, and says whether it is used.
-    fn ask(&mut self, id: u64, unit: u32, way: Way, slice: Slice, row: u64) -> bool {
+    fn ask(&mut self, id: u64, unit: u32, way: Direction, slice: Slice, row: u64) -> bool {
         let block = row * u64::from(self.geometry.chunk_blocks());
         let stride = stride(self.geometry) as u64;
         let back = self.requests.ask(Job { id, unit, way, slice, block, stride });
@@ -393,7 +393,7 @@ impl RowIo {
         for unit in 0..units {
             // Without memory for what a unit has of them, they are read as if it had failed: one by one.
             let Ok(slice) = self.slice(n) else { break };
-            let is_used = self.ask(id, unit, Way::Read, slice, first);
+            let is_used = self.ask(id, unit, Direction::Read, slice, first);
             if let Some(asked) = self.asked.back_mut() {
                 asked.waits += usize::from(is_used);
             }

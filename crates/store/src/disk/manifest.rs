@@ -95,7 +95,8 @@ impl Manifest {
         let units = serde_json::Value::from(units);
         let (data, parity) = (g.data(), g.parity());
         let mut body = format!(
-            "{HEAD}version = {VERSION}\nid = \"{id}\"\ndata = {data}\nparity = {parity}\nstripe = {stripe}\nunits = {units}\n"
+            "{HEAD}version = {VERSION}\nid = \"{id}\"\ndata = {data}\nparity = {parity}\nstripe = \
+                {stripe}\nunits = {units}\n"
         );
         // Programs that do not know it read what was never changed.
         if self.serial > 0 {
@@ -349,7 +350,10 @@ mod tests {
         let sealed = |body: &str| format!("{body}blake3 = \"{}\"\n", blake3::hash(body.as_bytes()));
         let id = "00112233445566778899aabbccddeeff";
         let body = |version: u32, id: &str, data: u32, units: &str| {
-            format!("version = {version}\nid = \"{id}\"\ndata = {data}\nparity = 0\nstripe = 4096\nunits = {units}\n")
+            format!(
+                "version = {version}\nid = \"{id}\"\ndata = {data}\nparity = 0\nstripe = 4096\nunits = \
+                {units}\n"
+            )
         };
         for (text, says) in [
             (String::new(), "not a manifest"),

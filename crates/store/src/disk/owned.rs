@@ -4,7 +4,7 @@ use super::disks::Disks;
 use super::manifest::Manifest;
 use super::meta::{check_name, Meta};
 use super::store::{is_written, nonce, units_of, Store};
-use super::turn::{InUse, Turn, ALONE, ALONG, BEING_WRITTEN};
+use super::turn::{InUse, StoreTurn, ALONE, ALONG, BEING_WRITTEN};
 use super::StoreError;
 use crate::volume::units::{Cause, File as Named};
 use crate::volume::{Entry, Volume, VolumeError};
@@ -26,7 +26,7 @@ pub struct Owned<'a> {
     /// Taken when this is dropped, and never before.
     volume: Option<Volume<Disks>>,
     store: &'a Store,
-    turn: Turn,
+    turn: StoreTurn,
     /// Whether the next turn may go on with it.
     sound: bool,
 }
@@ -66,7 +66,7 @@ impl Drop for Owned<'_> {
 }
 
 impl<'a> Owned<'a> {
-    pub(super) fn new(store: &'a Store, volume: Volume<Disks>, turn: Turn) -> Owned<'a> {
+    pub(super) fn new(store: &'a Store, volume: Volume<Disks>, turn: StoreTurn) -> Owned<'a> {
         Owned { volume: Some(volume), store, turn, sound: false }
     }
 

@@ -6,7 +6,7 @@ use super::manifest::errno;
 use crate::volume::units::{self, File as Named, Request, UnitError, Units};
 use crate::volume::BLOCK;
 use polyduct_os::aligned::Aligned;
-use polyduct_os::ring::{Answer, Ring, Way};
+use polyduct_os::ring::{Completion, Direction, Ring};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ pub(super) struct Job {
     /// What the asker calls it; several may have the same.
     pub(super) id: u64,
     pub(super) unit: u32,
-    pub(super) way: Way,
+    pub(super) way: Direction,
     pub(super) slice: Slice,
     /// Its first block on the unit.
     pub(super) block: u64,
@@ -113,8 +113,8 @@ impl Requests {
         }
     }
 
-    /// Has a job done, and does not wait for it. The system may begin only when [told](Requests::begin). Gives
-    /// the slice back where its unit is not used.
+    /// Has a job done, and does not wait for it. The system may begin only when [told](Requests::begin).
+    /// Gives the slice back where its unit is not used.
     pub(super) fn ask(&mut self, job: Job) -> Option<Slice> {
         let files = self.files.get(job.unit as usize).cloned().flatten();
         match (&mut self.means, files) {
@@ -180,7 +180,7 @@ impl Halves {
 
     fn next(&mut self) -> Option<Done> {
         loop {
-            let Answer { tag, mut bytes, moved } = self.ring.next()?;
+            let Completion { tag, mut bytes, moved } = self.ring.next()?;
             let came = moved.map(|n| {
                 let there = bytes.as_mut_slice();
                 let n = n.min(there.len());
@@ -211,8 +211,8 @@ fn do_at_once(job: Job, files: &Files) -> Done {
     let (data, sums) = job.places();
     let Job { id, unit, way, mut slice, .. } = job;
     let moves = |file: &File, bytes: &mut [u8], at| match way {
-        Way::Write => file.write_all_at(bytes, at),
-        Way::Read => {
+        Direction::Write => file.write_all_at(bytes, at),
+        Direction::Read => {
             let n = read_up_to(file, bytes, at)?;
             bytes[n..].fill(0);
             Ok(())
@@ -241,8 +241,10 @@ impl Simulated {
             (Named::Sums(self.object), places.1, &mut slice.sums),
         ];
         let request = |(file, at, bytes): &(Named, u64, &mut Aligned)| match (way, *file, *at) {
-            (Way::Write, file, at) => Request::Write { unit, file, at, bytes: bytes.as_slice().to_vec() },
-            (Way::Read, file, at) => Request::Read { unit, file, at, len: bytes.as_slice().len() },
+            (Direction::Write, file, at) => {
+                Request::Write { unit, file, at, bytes: bytes.as_slice().to_vec() }
+            }
+            (Direction::Read, file, at) => Request::Read { unit, file, at, len: bytes.as_slice().len() },
         };
         let done = self.units.run(halves.iter().map(request).collect());
         let mut came = Ok(());
@@ -404,14 +406,16 @@ mod tests {
                 stride: 8,
             };
             for (id, unit) in (0..5).flat_map(|id| (0..3).map(move |unit| (id, unit))) {
-                assert!(requests.ask(job(id, unit, Way::Write, (10 * id) as u8 + unit as u8)).is_none());
+                assert!(requests
+                    .ask(job(id, unit, Direction::Write, (10 * id) as u8 + unit as u8))
+                    .is_none());
             }
-            assert!(requests.ask(job(0, 3, Way::Write, 1)).is_some(), "it is not used");
+            assert!(requests.ask(job(0, 3, Direction::Write, 1)).is_some(), "it is not used");
             let written = all(&mut requests);
             assert!(written.len() == 15 && written.iter().all(|done| done.came.is_ok()));
             // One more than there are: of what a file lacks, zeros.
             for (id, unit) in (0..6).flat_map(|id| (0..3).map(move |unit| (id, unit))) {
-                requests.ask(job(id, unit, Way::Read, 99));
+                requests.ask(job(id, unit, Direction::Read, 99));
             }
             let read = all(&mut requests);
             assert_eq!(read.len(), 18);
@@ -439,7 +443,14 @@ mod tests {
             Requests::of_units(Box::new(kept), 7, vec![true; 3]),
         ] {
             for unit in 0..3 {
-                requests.ask(Job { id: 0, unit, way: Way::Write, slice: slice(1), block: 0, stride: 8 });
+                requests.ask(Job {
+                    id: 0,
+                    unit,
+                    way: Direction::Write,
+                    slice: slice(1),
+                    block: 0,
+                    stride: 8,
+                });
             }
             let causes: Vec<_> =
                 all(&mut requests).iter().map(|done| done.came.as_ref().err().map(|e| e.cause)).collect();

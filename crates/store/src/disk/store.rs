@@ -5,11 +5,11 @@ mod names;
 
 use super::disks::{self, Disks};
 use super::events;
-use super::home::{self, Home};
+use super::home::{self, StoreDir};
 use super::manifest::{self, Manifest};
 use super::owned::Owned;
 use super::shelf::Shelf;
-use super::turn::{Before, Turn, Who, BEING_WRITTEN};
+use super::turn::{Before, StoreTurn, TurnHolder, BEING_WRITTEN};
 use super::StoreError;
 use crate::volume::epochs::{told_by, Epochs};
 use crate::volume::rows::Rows;
@@ -44,8 +44,8 @@ pub struct Store {
     read_only: Option<Errno>,
     /// The directory.
     fd: Arc<OwnedFd>,
-    /// Who had this store's last turn, and the protocol as that one left it.
-    kept: Shelf<(Who, Volume<Disks>)>,
+    /// The holder of this store's last turn, and the protocol as that one left it.
+    kept: Shelf<(TurnHolder, Volume<Disks>)>,
     /// How long to wait for another owner; `None` waits as long as it lives.
     pub timeout: Option<Duration>,
     /// Asked during waits: give up?
@@ -166,8 +166,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Busy`] after [`timeout`](Store::timeout),
-    /// [`PortError::Interrupted`](polyduct_port::PortError::Interrupted); [`StoreError::Volume`] when too many
-    /// units are lost, or only such are there that missed what others served
+    /// [`PortError::Interrupted`](polyduct_port::PortError::Interrupted); [`StoreError::Volume`] when too
+    /// many units are lost, or only such are there that missed what others served
     /// ([`Outdated`](crate::volume::VolumeError::Outdated)).
     pub fn own(&self) -> Result<Owned<'_>, StoreError> {
         self.own_with(false)
@@ -197,9 +197,9 @@ impl Store {
                 owned => return owned,
             }
         }
-        let turn = Turn::to_read(self.turn(Hold::Shared)?);
+        let turn = StoreTurn::to_read(self.turn(Hold::Shared)?);
         let manifest = self.current()?;
-        let mut disks = Disks::to_read(&self.dirs_of(&manifest)).at(Home::to_read(Arc::clone(&self.fd)));
+        let mut disks = Disks::to_read(&self.dirs_of(&manifest)).at(StoreDir::to_read(Arc::clone(&self.fd)));
         self.take_units(&mut disks)?;
         let volume = Volume::open_among(disks, self.manifest.id, self.geometry(), nonce(), &|_| true);
         Ok(Owned::new(self, volume.map_err(StoreError::volume(&self.shown))?, turn))
@@ -227,8 +227,8 @@ impl Store {
         // Somebody who came by another directory with this manifest had a turn of the units, and not of this
         // one.
         let of_units =
-            |(who, volume): &(Who, Volume<Disks>)| volume.units().are_of(who.number()).then_some(*who);
-        let (mut turn, before) = Turn::begin(byte, kept.as_ref().and_then(of_units))
+            |(who, volume): &(TurnHolder, Volume<Disks>)| volume.units().are_of(who.number()).then_some(*who);
+        let (mut turn, before) = StoreTurn::begin(byte, kept.as_ref().and_then(of_units))
             .map_err(|e| StoreError::sys(&self.shown, "note whose turn it is", manifest::errno(&e)))?;
         if let Some((_, volume)) = kept.filter(|_| before == Before::Same) {
             turn.ends_well = true;
@@ -237,7 +237,7 @@ impl Store {
         let (id, geometry) = (self.manifest.id, self.geometry());
         // As it is now: units may have other directories than when this store was opened.
         let manifest = self.current()?;
-        let home = Home::new(Arc::clone(&self.fd)).telling(self.lock_file()?, manifest.places()?);
+        let home = StoreDir::new(Arc::clone(&self.fd)).telling(self.lock_file()?, manifest.places()?);
         let mut disks = self.disks_of(&manifest).at(home);
         self.take_units(&mut disks)?;
         disks.mark(turn.who().number());
@@ -253,7 +253,8 @@ impl Store {
         turn.ends_well = true;
         if let (changes @ 1.., Before::Unfinished) = (volume.replayed(), before) {
             self.note(&format!(
-                "the process that changed the store last did not finish; changes of the logs that were done again: {changes}"
+                "the process that changed the store last did not finish; changes of the logs that were done \
+                    again: {changes}"
             ));
         }
         if let Some((found, served)) = volume.given_up() {
@@ -274,7 +275,7 @@ impl Store {
 
     /// Where the protocol stood at the end of a turn: until somebody else has one, it is opened so, and
     /// nothing is to be made up for.
-    pub(super) fn keep(&self, who: Who, volume: Volume<Disks>) {
+    pub(super) fn keep(&self, who: TurnHolder, volume: Volume<Disks>) {
         let files = volume.units().files();
         self.kept.put((who, volume), files);
     }

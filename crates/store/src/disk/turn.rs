@@ -29,10 +29,10 @@ const HOLDER: u64 = 48;
 /// The time from taking the lock of byte 0 to giving it back. The file of locks begins with who had the last
 /// one: a number that was drawn for it, and a byte that is 1 until it has ended. It is for those who live;
 /// what is there after a cut does not matter.
-pub(super) struct Turn {
+pub(super) struct StoreTurn {
     byte: InUse,
-    /// Who has this one.
-    who: Who,
+    /// The holder of this one.
+    who: TurnHolder,
     /// What those before left undone is done.
     pub(super) ends_well: bool,
     /// Nothing is changed in it, and there may be others like it.
@@ -41,12 +41,12 @@ pub(super) struct Turn {
 
 /// Somebody who has turns, one after the other: a store that a process has open. After a fork there are two.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct TurnHolder {
     number: [u8; 16],
     process: u32,
 }
 
-/// Who had the turn before.
+/// The holder of the turn before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     /// The same.
@@ -56,26 +56,31 @@ pub(super) enum Before {
     Unfinished,
 }
 
-impl Who {
+impl TurnHolder {
     pub(super) fn number(&self) -> [u8; 16] {
         self.number
     }
 }
 
-impl Turn {
+impl StoreTurn {
     /// `byte` is byte 0; `last` had the last turn, as far as the caller knows. Says whether that is so.
-    pub(super) fn begin(byte: InUse, last: Option<Who>) -> std::io::Result<(Turn, Before)> {
+    pub(super) fn begin(byte: InUse, last: Option<TurnHolder>) -> std::io::Result<(StoreTurn, Before)> {
         let process = std::process::id();
         // A file that is new is empty, and nobody is all zeros.
         let mut there = [0; 17];
         byte.lock.read_at(&mut there, 0)?;
         let [mut number @ .., unfinished] = there;
-        if let Some(who) = last.filter(|last| *last == Who { number, process } && unfinished == 0) {
+        if let Some(who) = last.filter(|last| *last == TurnHolder { number, process } && unfinished == 0) {
             byte.lock.write_all_at(&[1], UNFINISHED)?;
-            return Ok((Turn { byte, who, ends_well: false, only_reads: false }, Before::Same));
+            return Ok((StoreTurn { byte, who, ends_well: false, only_reads: false }, Before::Same));
         }
         polyduct_message::link::key::random(&mut number).map_err(|e| std::io::Error::other(e.to_string()))?;
-        let turn = Turn { byte, who: Who { number, process }, ends_well: unfinished == 0, only_reads: false };
+        let turn = StoreTurn {
+            byte,
+            who: TurnHolder { number, process },
+            ends_well: unfinished == 0,
+            only_reads: false,
+        };
         there = [1; 17];
         there[..16].copy_from_slice(&number);
         turn.byte.lock.write_all_at(&process.to_le_bytes(), HOLDER)?;
@@ -84,12 +89,12 @@ impl Turn {
     }
 
     /// One in which nothing is changed: it leaves no trace.
-    pub(super) fn to_read(byte: InUse) -> Turn {
-        let who = Who { number: [0; 16], process: 0 };
-        Turn { byte, who, ends_well: false, only_reads: true }
+    pub(super) fn to_read(byte: InUse) -> StoreTurn {
+        let who = TurnHolder { number: [0; 16], process: 0 };
+        StoreTurn { byte, who, ends_well: false, only_reads: true }
     }
 
-    pub(super) fn who(&self) -> Who {
+    pub(super) fn who(&self) -> TurnHolder {
         self.who
     }
 
@@ -99,7 +104,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for StoreTurn {
     fn drop(&mut self) {
         // Where it cannot be said, the next one believes that this one died.
         if self.ends_well {

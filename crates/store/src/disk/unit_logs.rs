@@ -5,7 +5,7 @@ use super::disks::{broken, failed_with};
 use super::manifest::errno;
 use crate::volume::units::{Done, UnitError};
 use polyduct_os::aligned::{Aligned, ALIGN};
-use polyduct_os::ring::{Ring, Way};
+use polyduct_os::ring::{Direction, Ring};
 use polyduct_os::{clock, threads, Errno};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -132,7 +132,7 @@ pub(super) fn write_all(ring: &mut Ring, mut records: Vec<Record<'_>>, slow: boo
     let (mut answers, mut synced, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for (tag, r) in (0..).zip(&mut records) {
         match r.log.take(r.unit, r.bytes) {
-            Ok(memory) => ring.ask(Way::Write, r.log.file.clone(), memory, r.at, tag),
+            Ok(memory) => ring.ask(Direction::Write, r.log.file.clone(), memory, r.at, tag),
             Err(e) => answers.push((r.number, Err(e))),
         }
     }

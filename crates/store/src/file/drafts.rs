@@ -150,7 +150,7 @@ impl Drafts {
                     full.push(chunk);
                 }
             }
-            // Who is told to stop from here on would leave chunks to nobody.
+            // A unit that is told to stop from here on would leave chunks to nobody.
             let counts = Io { options: &Options::default(), ..counts };
             counts.write(&words, (first + 1) * COUNT)?;
         }
@@ -164,7 +164,7 @@ impl Drafts {
             })?;
         }
         match self.finish(self.encoded + full.len() as u64, waited, path, options) {
-            // Whoever commits the file takes the draft away.
+            // The commit of the file takes the draft away.
             Err(FileError::Port(PortError::Timeout { .. } | PortError::Interrupted { .. })) => {
                 (self.wrote, self.encoded) = (BTreeMap::new(), 0);
                 Ok(())

@@ -10,7 +10,7 @@
 use super::chunks;
 use super::target::{Draft, Target};
 use super::Options;
-use crate::zarr::{Described, Place, Version, ZarrError};
+use crate::zarr::{Described, Surroundings, Version, ZarrError};
 use crate::{json, FileError};
 use polyduct_os::{clock, dir, Errno};
 use polyduct_port::{PortError, PortName};
@@ -44,7 +44,7 @@ pub fn version(dir: &OwnedFd, name: &str) -> Version {
 /// The groups around an array that is about to get its name. No other program renews their metadata until
 /// this is dropped.
 pub struct Group {
-    place: Place,
+    place: Surroundings,
     levels: Vec<Level>,
 }
 
@@ -101,11 +101,11 @@ impl Group {
         };
         let others = if is_group(&target.dir) { others(target) } else { Vec::new() };
         let old = open(&target.dir, &target.name, target).ok().and_then(|dir| described(&dir, target));
-        Ok(Group { place: Place { version, name: target.name.clone(), old, others }, levels })
+        Ok(Group { place: Surroundings { version, name: target.name.clone(), old, others }, levels })
     }
 
     /// How it is written down.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &Surroundings {
         &self.place
     }
 

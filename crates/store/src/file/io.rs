@@ -118,7 +118,7 @@ impl Io<'_> {
     /// # Errors
     /// [`PortError::Timeout`](polyduct_port::PortError),
     /// [`PortError::Interrupted`](polyduct_port::PortError).
-    pub fn turn(&self, waited: &mut Duration) -> Result<Turn<'_>, FileError> {
+    pub fn turn(&self, waited: &mut Duration) -> Result<FileLock<'_>, FileError> {
         let start = clock::now();
         let mut pause = Duration::from_micros(50);
         loop {
@@ -133,7 +133,7 @@ impl Io<'_> {
             pause = (pause * 2).min(Duration::from_millis(1));
         }
         *waited += clock::now().saturating_sub(start);
-        Ok(Turn(self.file))
+        Ok(FileLock(self.file))
     }
 
     fn available(&self) -> Option<u64> {
@@ -154,9 +154,9 @@ impl Io<'_> {
 }
 
 /// The right to read and write the file alone.
-pub struct Turn<'a>(&'a File);
+pub struct FileLock<'a>(&'a File);
 
-impl Drop for Turn<'_> {
+impl Drop for FileLock<'_> {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
     }

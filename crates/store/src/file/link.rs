@@ -2,7 +2,7 @@
 
 use super::coordinator::Coordinator;
 use super::form::Form;
-use super::member::{Member, Welcome};
+use super::member::{Membership, Welcome};
 use super::target::{Draft, Target};
 use super::wire::{Spec, ToHost};
 use super::Options;
@@ -15,27 +15,27 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What a port holds while the file is being written.
-pub enum Link {
+pub enum WriteEnd {
     /// The only unit.
     Alone(Draft),
     /// One of several; unit 0 also has the thread that brings them together.
-    Among { member: Member, target: Option<Target>, welcome: Welcome, host: Option<JoinHandle<()>> },
+    Among { member: Membership, target: Option<Target>, welcome: Welcome, host: Option<JoinHandle<()>> },
 }
 
-impl Link {
+impl WriteEnd {
     /// The file, or the directory of a Zarr array.
     pub fn file(&self) -> &File {
         match self {
-            Link::Alone(draft) => &draft.file,
-            Link::Among { welcome, .. } => &welcome.file,
+            WriteEnd::Alone(draft) => &draft.file,
+            WriteEnd::Among { welcome, .. } => &welcome.file,
         }
     }
 
     /// Gives the file up and tells the others.
     pub fn abort(self, reason: &str) {
         match self {
-            Link::Alone(draft) => drop(draft),
-            Link::Among { member, host, welcome, .. } => {
+            WriteEnd::Alone(draft) => drop(draft),
+            WriteEnd::Among { member, host, welcome, .. } => {
                 drop(welcome);
                 member.abort(reason);
                 if let Some(host) = host {
@@ -48,7 +48,7 @@ impl Link {
     /// Lets the file go that others have given up or lost.
     pub fn leave(self, error: &FileError) {
         if let (
-            Link::Among { target: Some(target), member, welcome, .. },
+            WriteEnd::Among { target: Some(target), member, welcome, .. },
             FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. }),
         ) = (&self, error)
         {
@@ -66,7 +66,7 @@ pub fn meet(
     scattered: bool,
     options: &Options,
     waited: &mut Duration,
-) -> Result<Link, FileError> {
+) -> Result<WriteEnd, FileError> {
     let path = target.path.clone();
     let socket = target.socket_name()?;
     let (mut member, target, host) = match options.port.unit {
@@ -82,15 +82,15 @@ pub fn meet(
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
-            (Member::own(ours, &path, options)?, None, Some(thread))
+            (Membership::own(ours, &path, options)?, None, Some(thread))
         }
         unit => {
             let (units, program) = (options.port.units, options.port.program.clone());
             let hello = ToHost::Hello { unit, units, program, spec, scattered };
-            (Member::connect(&socket, &hello, &path, options)?, Some(target), None)
+            (Membership::connect(&socket, &hello, &path, options)?, Some(target), None)
         }
     };
-    let given_up = |member: Member, host: Option<JoinHandle<()>>, error: FileError| {
+    let given_up = |member: Membership, host: Option<JoinHandle<()>>, error: FileError| {
         if let (Some(target), FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. })) =
             (&target, &error)
         {
@@ -113,5 +113,5 @@ pub fn meet(
             Err(e) => return given_up(member, host, FileError::sys(&path, "reopen", e)),
         }
     }
-    Ok(Link::Among { member, target, welcome, host })
+    Ok(WriteEnd::Among { member, target, welcome, host })
 }

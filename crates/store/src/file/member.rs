@@ -12,7 +12,7 @@ use std::fs::File;
 use std::time::Duration;
 
 /// A place among the units that write a file.
-pub struct Member {
+pub struct Membership {
     conn: Connection,
     path: String,
     program: String,
@@ -83,20 +83,20 @@ pub struct Welcome {
     pub temporary: Option<String>,
 }
 
-impl Member {
+impl Membership {
     /// Unit 0's own place.
     ///
     /// # Errors
     /// The system's, where it does not say who is at the other end.
-    pub fn own(conn: Conn, path: &str, options: &Options) -> Result<Member, FileError> {
+    pub fn own(conn: Conn, path: &str, options: &Options) -> Result<Membership, FileError> {
         let wait = Wait::opening(path, options, "unit 0 to open the file");
         let conn = Connection::over(conn, PROTOCOL).map_err(|why| wait.failed(why));
-        Member::over(conn, path, options)
+        Membership::over(conn, path, options)
     }
 
-    fn over(conn: Result<Connection, Ended>, path: &str, options: &Options) -> Result<Member, FileError> {
+    fn over(conn: Result<Connection, Ended>, path: &str, options: &Options) -> Result<Membership, FileError> {
         match conn {
-            Ok(conn) => Ok(Member { conn, path: path.to_owned(), program: options.port.program.clone() }),
+            Ok(conn) => Ok(Membership { conn, path: path.to_owned(), program: options.port.program.clone() }),
             Err(Ended::Error(error)) => Err(error),
             Err(Ended::HungUp) => {
                 let what = "unit 0 is gone".into();
@@ -109,10 +109,15 @@ impl Member {
     ///
     /// # Errors
     /// [`PortError::Timeout`], [`PortError::Interrupted`], [`FileError::Stranger`], [`FileError::System`].
-    pub fn connect(name: &[u8], hello: &ToHost, path: &str, options: &Options) -> Result<Member, FileError> {
+    pub fn connect(
+        name: &[u8],
+        hello: &ToHost,
+        path: &str,
+        options: &Options,
+    ) -> Result<Membership, FileError> {
         let wait = Wait::opening(path, options, "unit 0 to open the file");
         let conn = Connection::open(PROTOCOL, name, &wait, wait.what, &|| true);
-        let member = Member::over(conn, path, options)?;
+        let member = Membership::over(conn, path, options)?;
         member.say(hello, &wait)?;
         Ok(member)
     }

@@ -197,7 +197,7 @@ impl Slabs {
     }
 
     /// How an array of so many steps is written down in a place, and its metadata.
-    pub fn style(&self, place: &zarr::Place, steps: u64) -> (Style, Vec<(&'static str, Value)>) {
+    pub fn style(&self, place: &zarr::Surroundings, steps: u64) -> (Style, Vec<(&'static str, Value)>) {
         let (elem, (shape, chunk)) = (self.dataset.elem(), self.sizes(steps));
         let style = Style::new(place, &self.about, elem, &shape);
         let documents = style.documents(elem, &shape, &chunk);

@@ -266,8 +266,8 @@ impl Draft {
         }
     }
 
-    /// The same with a temporary name. Whoever holds the file holds a lock on it, so that one left behind by
-    /// processes that were all killed is known as such.
+    /// The same with a temporary name. The process that holds the file holds a lock on it, so that one left
+    /// behind by processes that were all killed is known as such.
     fn named(target: Target) -> Result<Draft, FileError> {
         let fail = |op: &str, e| FileError::sys(&target.path, op, e);
         let prefix = target.temporary_prefix();

@@ -4,7 +4,7 @@ use super::beside::Kept;
 use super::boxes::Boxes;
 use super::form::Form;
 use super::io::Io;
-use super::link::{meet, Link};
+use super::link::{meet, WriteEnd};
 use super::member::Welcome;
 use super::runs::{View, SHARED_GAP_BYTES};
 use super::scatter::{Scatter, What};
@@ -65,9 +65,9 @@ pub struct FileWriter {
 
 /// Where a port stands.
 enum State {
-    Open(Link),
+    Open(WriteEnd),
     /// This unit has said that it is done; the others are waited for.
-    Closing(Link),
+    Closing(WriteEnd),
     Closed,
     Failed(FileError),
 }
@@ -111,7 +111,7 @@ impl FileWriter {
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
         let link = match options.port.units {
-            1 => Link::Alone(Draft::new(target)?),
+            1 => WriteEnd::Alone(Draft::new(target)?),
             _ => {
                 let text = layout.to_string();
                 let spec = Spec {
@@ -126,7 +126,7 @@ impl FileWriter {
                 meet(target, spec, &form, scattered, options, &mut stats.waited)?
             }
         };
-        let shared = matches!(link, Link::Among { welcome: Welcome { shared: true, .. }, .. });
+        let shared = matches!(link, WriteEnd::Among { welcome: Welcome { shared: true, .. }, .. });
         if shared {
             view.gap = SHARED_GAP_BYTES;
         }
@@ -290,7 +290,7 @@ impl FileWriter {
                 self.state = State::Failed(e.clone());
                 return Err(e);
             }
-            State::Open(Link::Alone(draft)) => {
+            State::Open(WriteEnd::Alone(draft)) => {
                 if let Err(e) = draft.commit(&self.form, self.next) {
                     self.state = State::Failed(e.clone());
                     return Err(e);
@@ -298,8 +298,8 @@ impl FileWriter {
             }
             State::Open(mut link) => {
                 let said = match &mut link {
-                    Link::Among { member, .. } => member.say_closed(self.next, &self.options),
-                    Link::Alone(_) => Ok(()),
+                    WriteEnd::Among { member, .. } => member.say_closed(self.next, &self.options),
+                    WriteEnd::Alone(_) => Ok(()),
                 };
                 self.state = State::Closing(link);
                 said.map_err(|e| self.fail(e))?;
@@ -307,7 +307,7 @@ impl FileWriter {
             }
             State::Closing(mut link) => {
                 let end = match &mut link {
-                    Link::Among { member, target, welcome, .. } => {
+                    WriteEnd::Among { member, target, welcome, .. } => {
                         match (member.committed(&self.options, &mut self.stats.waited), target) {
                             // It had done all but say so.
                             (
@@ -322,13 +322,13 @@ impl FileWriter {
                             (end, _) => end,
                         }
                     }
-                    Link::Alone(_) => Ok(()),
+                    WriteEnd::Alone(_) => Ok(()),
                 };
                 if let Err(e) = end {
                     self.state = State::Closing(link);
                     return Err(self.fail(e));
                 }
-                if let Link::Among { host: Some(host), .. } = link {
+                if let WriteEnd::Among { host: Some(host), .. } = link {
                     let _ = host.join();
                 }
             }
@@ -354,7 +354,7 @@ impl FileWriter {
     /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be
     /// on its way.
     fn reason(&mut self, error: FileError) -> FileError {
-        let State::Open(Link::Among { member, .. }) = &mut self.state else { return error };
+        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
         if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
             return error;
         }
@@ -372,8 +372,8 @@ impl FileWriter {
     fn check_open(&mut self) -> Result<(), FileError> {
         self.options.check_interrupt(&self.path)?;
         let checked = match &mut self.state {
-            State::Open(Link::Alone(_)) => Ok(()),
-            State::Open(Link::Among { member, .. }) => member.check(&self.options),
+            State::Open(WriteEnd::Alone(_)) => Ok(()),
+            State::Open(WriteEnd::Among { member, .. }) => member.check(&self.options),
             State::Failed(e) => return Err(e.clone()),
             State::Closing(_) | State::Closed => {
                 return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }))

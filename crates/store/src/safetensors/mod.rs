@@ -109,7 +109,10 @@ pub enum SafetensorsError {
         name: String,
     },
     /// A tensor's data do not begin where those before it end, or end before they begin.
-    #[error("tensor {name:?}: its data are bytes {begin} to {end}; expected them to begin at {expected}, where those before end")]
+    #[error(
+        "tensor {name:?}: its data are bytes {begin} to {end}; expected them to begin at {expected}, \
+        where those before end"
+    )]
     Offsets {
         /// Its name.
         name: String,

@@ -1,5 +1,5 @@
-//! Changes are agreed: each stands in the logs of several units before it counts, and logs that are long begin
-//! anew.
+//! Changes are agreed: each stands in the logs of several units before it counts, and logs that are long
+//! begin anew.
 
 use super::error::VolumeError;
 use super::planted::Bug;
@@ -24,9 +24,9 @@ impl<U: Units> Volume<U> {
     /// # Errors
     /// [`VolumeError::Full`] and [`VolumeError::Limit`], for 128 MiB of names and what is known of them:
     /// nothing has changed.
-    /// [`VolumeError::Damaged`]: nothing has changed, and rows that were written to an object are lost, since units were
-    /// replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at the next
-    /// opening.
+    /// [`VolumeError::Damaged`]: nothing has changed, and rows that were written to an object are lost, since
+    /// units were replaced and lost meanwhile. [`VolumeError::TooManyLost`]: it may or may not be there at
+    /// the next opening.
     pub fn commit(&mut self, changes: Vec<(String, Option<Entry>)>, nonce: u64) -> Result<(), VolumeError> {
         self.fits_in_catalog(&changes)?;
         self.catch_up(&changes)?;
@@ -108,8 +108,8 @@ impl<U: Units> Volume<U> {
         if let Some(full) = full {
             let told = starts.into_iter().zip(done);
             self.take_back(told.map(|((unit, at), done)| (unit, at, done.is_some())))?;
-            // Who was lost by that may have it still: before anybody is told, an epoch begins in which that
-            // does not count. A unit that has no room for that either is lost, too.
+            // A unit that was lost by that may have it still: before anybody is told, an epoch begins in
+            // which that does not count. A unit that has no room for that either is lost, too.
             loop {
                 match self.mend(nonce) {
                     Ok(()) => return Err(VolumeError::Full(full)),

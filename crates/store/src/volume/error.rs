@@ -64,7 +64,8 @@ pub enum VolumeError {
     /// acknowledged before that. Whether a change that was to be acknowledged is there tells the next
     /// opening.
     #[error(
-        "{what} could not be read or written in the store's directory, and the store does nothing without it: {why}"
+        "{what} could not be read or written in the store's directory, and the store does nothing without \
+            it: {why}"
     )]
     Home {
         /// What was to be written.

@@ -31,7 +31,7 @@ pub struct Geometry {
 
 /// Where a block of an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockInRow {
     /// Its row.
     pub row: u64,
     /// Its chunk in the row: data first, then parity.
@@ -102,9 +102,9 @@ impl Geometry {
     }
 
     /// Where a block of an object lies.
-    pub fn place(self, block: u64) -> Place {
+    pub fn place(self, block: u64) -> BlockInRow {
         let chunk = block / u64::from(self.chunk_blocks);
-        Place {
+        BlockInRow {
             row: chunk / u64::from(self.data),
             chunk: (chunk % u64::from(self.data)) as u32,
             at: (block % u64::from(self.chunk_blocks)) as u32,

@@ -198,7 +198,7 @@ impl<U: Units> Volume<U> {
         let served = blocks().any(|block| block.epoch == newest.epoch && block.serving);
         let (mut never_served, mut apart) = (false, Vec::new());
         for block in blocks() {
-            // Who was to take part in an epoch in which nobody came to serve has missed nothing.
+            // A unit that was to take part in an epoch in which nobody came to serve has missed nothing.
             let part =
                 newest.members.has(block.unit) || block.joining.is_some() && newest.joiners.has(block.unit);
             // Neither has who has the beginning of another such, which followed the same one.

@@ -37,7 +37,7 @@ pub(super) struct Join {
     pub whole: bool,
 }
 
-/// Who begins an epoch.
+/// The units that begin an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Team {
     pub members: Members,
@@ -121,9 +121,9 @@ impl<U: Units> Volume<U> {
     /// Words of which too much is damaged on the other units are left out and counted.
     ///
     /// # Errors
-    /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to be
-    /// [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far as
-    /// it was; [`VolumeError::Full`].
+    /// [`VolumeError::NotThere`]: the unit is not joining; [`VolumeError::NotJoined`]: it failed, and has to
+    /// be [replaced](Volume::replace); [`VolumeError::TooManyLost`]: others are lost, and the unit is as far
+    /// as it was; [`VolumeError::Full`].
     pub fn rebuild(&mut self, unit: u32, words: u64, nonce: u64) -> Result<Progress, VolumeError> {
         let Some(mut next) = self.mark(unit) else {
             return Err(VolumeError::NotThere { what: "unit that is joining", found: unit.to_string() });
@@ -260,7 +260,7 @@ impl<U: Units> Volume<U> {
         self.roll.join(unit).map(|join| join.mark)
     }
 
-    /// Who begins the next epoch, and as what.
+    /// The units that begin the next epoch, and as what.
     pub(super) fn team(&self) -> Team {
         let whole = |unit: u32| self.roll.join(unit).map(|join| join.whole);
         let used = |unit: u32| self.roll.is_read(unit) || whole(unit) == Some(true);

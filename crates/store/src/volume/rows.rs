@@ -93,8 +93,8 @@ impl Rows {
     }
 
     fn home(&self, row: u64, chunk: usize, at: usize) -> BlockPlace {
-        // Whoever writes beyond what files can hold is told by the system; here the number only has to be the
-        // same each time.
+        // A process that writes beyond what files can hold is told by the system; here the number only has to
+        // be the same each time.
         let block = row.wrapping_mul(self.geometry.chunk_blocks().into()).wrapping_add(at as u64);
         BlockPlace { of: self.of, chunk: chunk as u32, block }.summed(self.planted)
     }

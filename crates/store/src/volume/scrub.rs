@@ -102,7 +102,7 @@ impl<U: Units> Volume<U> {
             }
         }
         self.read_back(&mut scrub.report, pending)?;
-        // Whoever comes next must know of a unit that was lost.
+        // The next process must know of a unit that was lost.
         self.mend(self.drawn)?;
         Ok(Progress { damaged: scrub.report.damaged, ..extents.progress(scrub.at) })
     }

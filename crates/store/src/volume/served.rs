@@ -40,7 +40,7 @@ struct Served {
     begun: Vec<Epoch>,
     /// The one that was served last; 0 before the first.
     epoch: Epoch,
-    /// Who took part in it.
+    /// The units that took part in it.
     members: Members,
 }
 
@@ -129,7 +129,7 @@ impl<U: Units> Volume<U> {
         let Some(last) = &self.memory.last else { return Ok(()) };
         let (found, served) = (newest.epoch, last.epoch);
         let relation = newest.relation(served);
-        // Who has one of these is stale when it comes back.
+        // A process that has one of these is stale when it comes back.
         let after = 1.min(self.line.len());
         let nothing = |&epoch: &Epoch| Past { epoch, generation: 0 };
         let is_new = |begun: &&Epoch| self.line.iter().all(|past| past.epoch != **begun);

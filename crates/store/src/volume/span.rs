@@ -5,7 +5,7 @@
 
 use super::decode::Found;
 use super::error::VolumeError;
-use super::geometry::{Place, BLOCK, MAX_UNIT_BLOCKS};
+use super::geometry::{BlockInRow, BLOCK, MAX_UNIT_BLOCKS};
 use super::state::Members;
 use super::sums::{stride, Sum, SUM};
 use super::units::{Done, File, Request, UnitError, Units};
@@ -133,7 +133,7 @@ impl<U: Units> Volume<U> {
         for (block, mut found) in (span.first.block..).zip(found) {
             let (row, at) = self.row_of(block);
             onto.iter().for_each(|&unit| found.forget(g, g.chunk(row, unit) as usize));
-            let home = self.home(span.first.object, Place { row, chunk: 0, at })?;
+            let home = self.home(span.first.object, BlockInRow { row, chunk: 0, at })?;
             let word = match self.check_word(home, &found) {
                 Ok((word, good)) => {
                     let repaired = self.repair(row, &found, &good, &word, home, onto)?;
@@ -173,7 +173,7 @@ impl<U: Units> Volume<U> {
     /// Of units that have written a word anew, durably: those that do not have it as it should be.
     pub(super) fn not_made_good(&mut self, word: Cursor, units: &[u32]) -> Result<Vec<u32>, VolumeError> {
         let (row, at) = self.row_of(word.block);
-        let home = self.home(word.object, Place { row, chunk: 0, at })?;
+        let home = self.home(word.object, BlockInRow { row, chunk: 0, at })?;
         let found = self.find_word(home, row, true)?;
         let damaged = match self.check_word(home, &found) {
             Ok((word, good)) => self.damaged_of(row, &found, &good, &word),

@@ -93,7 +93,7 @@ pub enum Relation {
     Unknown,
 }
 
-/// Who a unit is, and since when it has taken part without a gap.
+/// The identity of a unit, and since when it has taken part without a gap.
 ///
 /// An epoch begins when a store is opened, and when a unit is lost while it is in use. It goes to all units
 /// that take part before any serves in it; so one that shows an older epoch has missed something, unless the
@@ -112,9 +112,9 @@ pub struct Superblock {
     pub epoch: Epoch,
     /// Those that it follows, the newest first: all that may have been served, up to [`LINE`].
     pub line: Vec<Past>,
-    /// Who takes part.
+    /// The units that take part.
     pub members: Members,
-    /// Who is written to and not read: units that are being rebuilt.
+    /// Units that are written to and not read, since they are being rebuilt.
     pub joiners: Members,
     /// How far that is, if this is one of them.
     pub joining: Option<Mark>,

@@ -13,7 +13,7 @@ pub const HOME: u32 = u32::MAX;
 /// A file of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum File {
-    /// Who the unit is, and since when.
+    /// The identity of the unit, and since when.
     Superblock,
     /// What was agreed and may not have reached its place.
     Log,

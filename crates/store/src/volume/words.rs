@@ -5,7 +5,7 @@ mod overwrite;
 use super::decode::{Decoded, Found};
 use super::epochs::relation;
 use super::error::VolumeError;
-use super::geometry::{Place, BLOCK};
+use super::geometry::{BlockInRow, BLOCK};
 use super::parity::{encode, Block};
 use super::planted::Bug;
 use super::span::Cursor;
@@ -69,7 +69,7 @@ fn next_block(done: &mut impl Iterator<Item = Option<Done>>) -> Option<Block> {
 }
 
 impl<U: Units> Volume<U> {
-    pub(super) fn home(&self, object: u64, place: Place) -> Result<BlockPlace, VolumeError> {
+    pub(super) fn home(&self, object: u64, place: BlockInRow) -> Result<BlockPlace, VolumeError> {
         let block = self.geometry.unit_block(place.row, place.at);
         let limit = self.geometry.most_blocks();
         let what = "blocks of an object";
@@ -93,7 +93,7 @@ impl<U: Units> Volume<U> {
     }
 
     /// The block alone, if it is as all who have its checksum say.
-    fn read_at_once(&mut self, object: u64, place: Place) -> Result<Option<Block>, VolumeError> {
+    fn read_at_once(&mut self, object: u64, place: BlockInRow) -> Result<Option<Block>, VolumeError> {
         let g = self.geometry;
         let home = self.home(object, place)?;
         let unit = g.unit(place.row, place.chunk);
@@ -225,7 +225,12 @@ impl<U: Units> Volume<U> {
 
     /// The word that a block belongs to, as it should be. Blocks and entries that are not as they should be
     /// are written anew; what came of that is told apart.
-    fn read_word(&mut self, object: u64, block: u64, place: Place) -> Result<(Word, Rewritten), VolumeError> {
+    fn read_word(
+        &mut self,
+        object: u64,
+        block: u64,
+        place: BlockInRow,
+    ) -> Result<(Word, Rewritten), VolumeError> {
         let home = self.home(object, place)?;
         let found = self.find_word(home, place.row, false)?;
         let (word, good) = self

@@ -32,7 +32,10 @@ pub enum Compression {
 
 /// A compression that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("compression: expected none, zstd, gzip, gzip:0 to gzip:9 or blosc (zstd and blosc have one level, :1), found {found:?}")]
+#[error(
+    "compression: expected none, zstd, gzip, gzip:0 to gzip:9 or blosc (zstd and blosc have one level, \
+    :1), found {found:?}"
+)]
 pub struct UnknownCompression {
     /// What was said, shortened.
     pub found: String,

@@ -34,7 +34,7 @@ use v2::object;
 
 pub(crate) use codec::{index_entries, index_len};
 pub use encode::{Compression, UnknownCompression};
-pub use style::{About, Described, Dims, Place, Style, Version};
+pub use style::{About, Described, Dims, Style, Surroundings, Version};
 
 /// The longest `zarr.json` that is read, in bytes.
 pub const MAX_METADATA_BYTES: usize = 4 << 20;
@@ -127,7 +127,10 @@ pub enum ZarrError {
         limit: usize,
     },
     /// A codec that polyduct does not have.
-    #[error("codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd, blosc or crc32c, each at its place, or as compressor of version 2 zlib, gzip, zstd, blosc or lz4")]
+    #[error(
+        "codec {name:?} is not supported; expected transpose, bytes, sharding_indexed, gzip, zstd, blosc \
+        or crc32c, each at its place, or as compressor of version 2 zlib, gzip, zstd, blosc or lz4"
+    )]
     Codec {
         /// The codec, shortened.
         name: String,
@@ -333,7 +336,7 @@ fn chunk_shape(key: &str, found: Option<&Value>, dims: usize) -> Result<Vec<u64>
 /// Prints the `zarr.json` of an array whose chunks are not encoded, all in one directory.
 pub fn print(elem: ElemType, shape: &[u64], chunk: &[u64], attributes: &Map<String, Value>) -> String {
     let about = About { attributes: attributes.clone(), ..About::default() };
-    let style = Style::new(&Place::default(), &about, elem, shape);
+    let style = Style::new(&Surroundings::default(), &about, elem, shape);
     style.documents(elem, shape, chunk).into_iter().map(|(_, document)| format!("{document:#}\n")).collect()
 }
 

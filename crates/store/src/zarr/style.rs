@@ -141,7 +141,7 @@ pub struct About {
 
 /// What stands where an array is written.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct Surroundings {
     /// The version of the group, or of the array that is replaced.
     pub version: Version,
     /// The array's name in its group.
@@ -165,8 +165,8 @@ pub struct Style {
 
 impl Style {
     /// As what is there is: what nobody says anew stays.
-    pub fn new(place: &Place, about: &About, elem: ElemType, shape: &[u64]) -> Style {
-        let Place { version, old, others, .. } = place;
+    pub fn new(place: &Surroundings, about: &About, elem: ElemType, shape: &[u64]) -> Style {
+        let Surroundings { version, old, others, .. } = place;
         let first = old.as_ref().or(others.first().map(|(_, d)| d));
         let keys = first.map(|d| d.keys).unwrap_or(match version {
             Version::V2 => v2::KEYS,
@@ -203,7 +203,7 @@ impl Style {
             if let Some(dims) = &self.dims {
                 attributes.insert(v2::DIMS.into(), json!(dims));
             }
-            // Who reads with xarray takes a fill value for what is missing.
+            // Programs that read with xarray take a fill value for what is missing.
             let fill = self.fill.clone().unwrap_or(Value::Null);
             return vec![
                 (".zattrs", Value::Object(attributes)),
@@ -242,7 +242,7 @@ impl Style {
     }
 }
 
-impl Place {
+impl Surroundings {
     /// The names of the dimensions, where any is told or the array's group has names. Two arrays of a group
     /// whose dimensions have one name but not one size could not be opened together: those get names that
     /// nobody has.

@@ -157,8 +157,8 @@ fn replace(dir: &Path) {
     told(2);
 }
 
-/// The data are there in any case; where the unit joined it does so still, and when it is whole another may be
-/// lost.
+/// The data are there in any case; where the unit joined it does so still, and when it is whole another may
+/// be lost.
 fn is_replaced(dir: &Path, told: u32, _: u64) -> Result<(), String> {
     let known = |when: &str| match read(dir).map_err(|e| format!("{when}: {e}"))?[..] {
         [(1, 1)] => Ok(()),

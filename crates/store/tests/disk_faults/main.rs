@@ -4,7 +4,7 @@ mod uses;
 
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_rig::faults::{self, PATIENCE, SOME};
-use polyduct_rig::inject::{self, Fault};
+use polyduct_rig::inject::{self, InjectedFault};
 use polyduct_store::disk::{nonce, Create, Store, StoreError, StoreReader, StoreWriter};
 use polyduct_store::{Expect, Options};
 use std::path::{Path, PathBuf};
@@ -16,17 +16,18 @@ const FEW: u64 = 1;
 
 fn main() {
     let cases = [
-        ("alone", Fault::Error, SOME),
-        ("alone", Fault::Interrupted, SOME),
-        ("alone", Fault::Short, SOME),
-        ("pair", Fault::Error, SOME),
-        ("pair", Fault::Interrupted, SOME),
+        ("alone", InjectedFault::Error, SOME),
+        ("alone", InjectedFault::Interrupted, SOME),
+        ("alone", InjectedFault::Short, SOME),
+        ("pair", InjectedFault::Error, SOME),
+        ("pair", InjectedFault::Interrupted, SOME),
     ];
-    let uses = uses::KINDS.iter().map(|&(kind, _)| (kind, Fault::Error, MOST));
+    let uses = uses::KINDS.iter().map(|&(kind, _)| (kind, InjectedFault::Error, MOST));
     // What interrupts, or moves less, is much the same in all of them.
     let many = |kind: &str| faults::all() || ["append", "rebuild"].contains(&kind);
     let kinds = uses::KINDS.iter().map(|&(kind, _)| kind).filter(|kind| many(kind));
-    let others = kinds.flat_map(|kind| [(kind, Fault::Interrupted, FEW), (kind, Fault::Short, FEW)]);
+    let others =
+        kinds.flat_map(|kind| [(kind, InjectedFault::Interrupted, FEW), (kind, InjectedFault::Short, FEW)]);
     let cases: Vec<_> = cases.into_iter().chain(uses).chain(others).collect();
     faults::main_of(&cases, |kind| match uses::KINDS.iter().find(|(name, _)| *name == kind) {
         Some((_, used)) => uses::child(*used),

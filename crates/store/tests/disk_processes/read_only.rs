@@ -113,7 +113,9 @@ fn mounted_to_read(program: &Path, dirs: &[PathBuf]) -> Command {
     let is_root = rustix::process::geteuid().is_root();
     let mut mounted = Command::new("unshare");
     mounted.args(if is_root { &["--mount"][..] } else { &["--mount", "--map-root-user"] });
-    let script = "for dir; do mount --bind \"$dir\" \"$dir\" && mount -o remount,bind,ro \"$dir\" || exit 1; done; exec \"$0\"";
+    let script =
+        "for dir; do mount --bind \"$dir\" \"$dir\" && mount -o remount,bind,ro \"$dir\" || exit 1; \
+        done; exec \"$0\"";
     mounted.args(["sh", "-c", script]).arg(program).args(dirs);
     mounted
 }

@@ -44,7 +44,7 @@ fn what_chooses_in_a_file_is_no_part_of_its_path() {
 fn plain_stages_are_a_shell_pipeline() {
     let p = plan("< f a | b | c > g");
     assert_eq!(p.os_pipes, 2);
-    assert_eq!(p.links, [Link::OsPipe, Link::OsPipe]);
+    assert_eq!(p.links, [Connector::OsPipe, Connector::OsPipe]);
     let ends: Vec<_> = p.processes.iter().map(|p| (p.stdin.clone(), p.stdout.clone())).collect();
     assert_eq!(
         ends,

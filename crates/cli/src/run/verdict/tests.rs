@@ -154,7 +154,7 @@ const BOTH: [Mode; 2] = [Mode::Read, Mode::Write];
 
 #[test]
 fn a_port_that_others_wait_for_must_be_opened() {
-    // Who waits, with which port, and who ends without having opened which.
+    // The stage that waits, with which port, and the one that ends without having opened which.
     for (pipeline, waits, asks, absent, lacks) in [
         ("-n 2 a | -n 2 b", 0, Mode::Write, 3, Mode::Read),
         ("-n 2 a | -n 2 b", 2, Mode::Read, 1, Mode::Write),

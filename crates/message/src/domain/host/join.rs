@@ -1,7 +1,7 @@
 //! The units of a host meet: the lowest gathers the others, who ask it to join.
 
 use super::{refusal, Answer, Ask, Join, Who};
-use crate::domain::ask::{ask, out_of_turn, Asking, Patience, Watch};
+use crate::domain::ask::{ask, out_of_turn, Asking, JoinTime, Watch};
 use crate::domain::board::Board;
 use crate::domain::host_map::Processes;
 use crate::domain::process::{Members, Process};
@@ -41,7 +41,7 @@ fn gather_all(
     connections: &mut Connections,
 ) -> Result<(Board, Processes), MessageError> {
     let me = Process::current()?;
-    let patience = Patience { watch, ..Patience::new(who) };
+    let patience = JoinTime { watch, ..JoinTime::new(who) };
     let own = Member { conn: OWN, pid: me.pid, terms: me };
     let mut gathering = Gathering::new(who.units, who.near.iter().copied(), own);
     // Descriptors that units brought of their processes, which have no number here.
@@ -67,7 +67,7 @@ fn gather_all(
                         let handed = fds.into_iter().next().and_then(|fd| PidFd::handed(fd).ok());
                         brought.extend(handed.map(|process| (id, process)));
                     }
-                    // Whoever joined and has hung up since is not counted in, though that was not noticed
+                    // A unit that joined and has hung up since is not counted in, though that was not noticed
                     // before the last one came.
                     if gathering.lacks() == 1 {
                         for gone in connections.look_at(&gathering.conns()) {
@@ -118,14 +118,15 @@ fn gather_all(
 /// Waits until all that was sent to these is on its way: who goes on may leave, and what waited would go with
 /// it.
 fn wait_until_taken(
-    patience: &Patience<'_>,
+    patience: &JoinTime<'_>,
     connections: &mut Connections,
     conns: &[ConnId],
 ) -> Result<(), MessageError> {
     while conns.iter().any(|&id| !connections.is_flushed(id)) {
         let slice =
             patience.slice()?.ok_or_else(|| patience.over("a unit of this host to take its welcome"))?;
-        // Who asks for more is heard when all have gone on; who is gone is noticed by all who are not.
+        // A unit that asks for more is heard when all have gone on; who is gone is noticed by all who are
+        // not.
         connections.send_on(conns, slice)?;
     }
     conns.iter().for_each(|&id| connections.finish(id));
@@ -190,7 +191,7 @@ pub(super) fn ask_to_join(
     let own = PidFd::own()?;
     // The lowest keeps the time for all and says who is missing: the others wait a little longer for its
     // word.
-    let patience = Patience { grace: GRACE, watch, ..Patience::new(who) };
+    let patience = JoinTime { grace: GRACE, watch, ..JoinTime::new(who) };
     let mut rest = RETRY.0;
     let told = loop {
         match ask(&patience, first, &question, &[own.as_fd()]) {

@@ -13,7 +13,7 @@
 use super::events::{Events, Interest};
 use super::inbox::Inbox;
 use super::incarnations::Incarnations;
-use super::socket::{accept, write, Patience};
+use super::socket::{accept, write, KeepAlive};
 use super::LinkFault;
 use crate::error::LinkError;
 use crate::link::hello::{Carrier, HandshakeRefusal, HEADER};
@@ -112,7 +112,7 @@ pub enum Visit {
 pub struct Acceptor {
     listener: TcpListener,
     terms: Terms,
-    patience: Patience,
+    patience: KeepAlive,
     limits: Limits,
     strangers: Vec<Stranger>,
     /// A descriptor in reserve: with none left, a newcomer can still be accepted, told so and dropped.
@@ -136,7 +136,7 @@ impl Acceptor {
     pub fn new(
         listener: TcpListener,
         terms: Terms,
-        patience: Patience,
+        patience: KeepAlive,
         limits: Limits,
         incarnations: Incarnations,
     ) -> Result<Acceptor, OsError> {
@@ -221,7 +221,7 @@ impl Acceptor {
                     }
                 }
                 Err(e) if is_fatal(&e) => return Err(e),
-                // Who is connected goes on meanwhile.
+                // Connected units go on meanwhile.
                 Err(error) => {
                     tracing::warn!(%error, "newcomers wait");
                     self.rests_until = now + REST;

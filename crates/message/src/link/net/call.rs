@@ -80,7 +80,7 @@ impl Call {
         matches!(self.stage, Stage::Confirms(..))
     }
 
-    /// Who proved that it listens there, if it has come so far.
+    /// The unit that proved that it listens there, if it has come so far.
     pub fn peer(&self) -> Option<&Identity> {
         match &self.stage {
             Stage::Confirms(established, _) => Some(&established.peer),

@@ -1,7 +1,7 @@
 //! Settings and events of an endpoint on the network.
 
 use super::acceptor::Limits;
-use super::socket::Patience;
+use super::socket::KeepAlive;
 use super::LinkFault;
 use crate::engine;
 use crate::error::MessageError;
@@ -47,7 +47,7 @@ pub struct NetConfig {
     /// declare the same.
     pub trusted: bool,
     /// When a host that says nothing more is dead.
-    pub patience: Patience,
+    pub patience: KeepAlive,
     /// How long strangers may take.
     pub limits: Limits,
     /// How long an attempt to reach a unit may take.
@@ -90,7 +90,7 @@ impl NetConfig {
             bound: None,
             transport,
             trusted: false,
-            patience: Patience::default(),
+            patience: KeepAlive::default(),
             limits: Limits::default(),
             connect_timeout: Duration::from_secs(5),
             replaces: true,

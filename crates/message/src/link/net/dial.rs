@@ -1,7 +1,7 @@
 //! The side that connects: a connection that was begun, up to the end of the handshake.
 
 use super::inbox::Inbox;
-use super::socket::{connect, is_connected, write, Patience};
+use super::socket::{connect, is_connected, write, KeepAlive};
 use super::LinkFault;
 use crate::error::LinkError;
 use crate::link::noise::{Established, Initiator, Terms};
@@ -36,7 +36,7 @@ impl Dial {
         terms: &Terms,
         to: Address,
         addr: SocketAddr,
-        patience: Patience,
+        patience: KeepAlive,
         now: Duration,
         timeout: Duration,
     ) -> Result<Dial, LinkFault> {

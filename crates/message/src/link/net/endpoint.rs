@@ -25,7 +25,7 @@ pub use goodbye::within;
 
 use super::config::{NetConfig, NetEvent};
 use super::events::{Events, Interest};
-use super::hub::Hub;
+use super::hub::NetHub;
 use super::serve::{Shared, State, WAKE};
 use super::LinkFault;
 use crate::engine::{Counters, Incoming, Send as Outgoing, Status};
@@ -72,7 +72,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         let (events, wake) = (Arc::new(Events::new()?), EventFd::new()?);
         events.add(&wake, WAKE, Interest::Readable)?;
         let (hub, addr) =
-            Hub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
+            NetHub::new(config, Box::new(move |from, incoming| give(from, incoming)), events.clone())?;
         let incarnation = hub.incarnation();
         let state = Mutex::new(State::new(hub));
         let (stop, away_until, told) = (AtomicBool::new(false), AtomicU64::new(0), Condvar::new());
@@ -187,8 +187,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// receiver's program has the message; then [`NetEvent::Delivered`] names the token.
     ///
     /// # Errors
-    /// [`MessageError::Full`]: too much waits already, or the unit is not yet connected (this call has begun to); nothing
-    /// was taken, poll and send again; what ends a peer is polled before it is returned here.
+    /// [`MessageError::Full`]: too much waits already, or the unit is not yet connected (this call has begun
+    /// to); nothing was taken, poll and send again; what ends a peer is polled before it is returned here.
     /// [`MessageError::NoUnit`], [`MessageError::Limit`], or what the unit is lost by.
     pub fn send(&self, to: Address, channel: ChannelId, message: Outgoing) -> Result<Token, MessageError> {
         let now = clock::now();
@@ -259,9 +259,9 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         self.shared.poll(&mut state)
     }
 
-    /// Whoever polls is about to sleep until the waker wakes it: the endpoint's thread looks at the sockets
-    /// meanwhile. What had come before is polled as ever; the next poll after some news looks at the sockets
-    /// again.
+    /// The polling thread is about to sleep until the waker wakes it: the endpoint's thread looks at the
+    /// sockets meanwhile. What had come before is polled as ever; the next poll after some news looks at the
+    /// sockets again.
     ///
     /// # Errors
     /// [`MessageError::System`].
@@ -358,7 +358,7 @@ mod tests {
     fn who_looks_at_datagrams_answers_strangers_at_once() {
         let events = Arc::new(Events::new().unwrap());
         let give = Box::new(|_, _: &Incoming| None::<Vec<u8>>);
-        let (mut hub, addr) = Hub::new(config(0, Transport::Udp), give, events.clone()).unwrap();
+        let (mut hub, addr) = NetHub::new(config(0, Transport::Udp), give, events.clone()).unwrap();
         let (dialler, end) = (endpoint(1, Transport::Udp), clock::now() + WATCHDOG);
         dialler.introduce(0, addr);
         dialler.connect(0).unwrap();
@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    /// Whoever finds that the sockets are of no use, those who sleep hear of it, and the thread ends.
+    /// Where the sockets are found to be of no use, those who sleep hear of it, and the thread ends.
     #[test]
     fn all_hear_that_the_sockets_failed() {
         let endpoint = endpoint(0, Transport::Tcp);

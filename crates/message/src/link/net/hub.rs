@@ -15,7 +15,7 @@ use super::dial::Dial;
 use super::events::{Events, Interest};
 use super::handshakes::Handshakes;
 use super::incarnations::Incarnations;
-use super::peer::{Give, Peer, Scratch, Way};
+use super::peer::{Give, Peer, PeerLink, Scratch};
 use super::serving::Recent;
 use super::{socket, LinkFault};
 use crate::engine::{Broken, Event, PathId, Transmit};
@@ -55,7 +55,7 @@ pub(crate) enum Attempt {
     Call(Box<Call>),
 }
 
-pub(crate) struct Hub<B> {
+pub(crate) struct NetHub<B> {
     pub config: NetConfig,
     terms: Terms,
     events: Arc<Events>,
@@ -84,13 +84,13 @@ pub(crate) struct Hub<B> {
     away: Away,
 }
 
-impl<B: AsMut<[u8]>> Hub<B> {
+impl<B: AsMut<[u8]>> NetHub<B> {
     /// Binds the sockets. Returns the hub and where it listens.
     pub fn new(
         config: NetConfig,
         give: Give<B>,
         events: Arc<Events>,
-    ) -> Result<(Hub<B>, SocketAddr), MessageError> {
+    ) -> Result<(NetHub<B>, SocketAddr), MessageError> {
         let mut incarnation = [0; 8];
         key::random(&mut incarnation)?;
         let (carrier, frame_limit) = match config.transport {
@@ -130,7 +130,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
                 addr
             }
         };
-        let hub = Hub {
+        let hub = NetHub {
             config,
             terms,
             events,
@@ -195,7 +195,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         self.recent.insert(0, way);
     }
 
-    /// Which connections [`read_recent`](Hub::read_recent) reads from.
+    /// Which connections [`read_recent`](NetHub::read_recent) reads from.
     pub fn recent(&self) -> Recent {
         let ways = || self.peers.values().flat_map(|peer| &peer.ways).flatten();
         match self.recent.len() {
@@ -205,7 +205,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         }
     }
 
-    /// Reads from the connections that were readable last, until one brings something. Returns whether one has.
+    /// Reads from the connections that were readable last, until one brings something. Returns whether one
+    /// has.
     pub fn read_recent(&mut self, now: Duration) -> bool {
         self.wakes(now);
         for i in 0..self.recent.len() {
@@ -220,7 +221,8 @@ impl<B: AsMut<[u8]>> Hub<B> {
         false
     }
 
-    /// Reads from a connection, if there still is one. Returns whether that brought anything, if only its end.
+    /// Reads from a connection, if there still is one. Returns whether that brought anything, if only its
+    /// end.
     fn read(&mut self, unit: Address, at: usize, now: Duration) -> bool {
         let Some(peer) = self.peers.get_mut(&unit) else { return false };
         let give = &mut self.give;
@@ -258,7 +260,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
             return self.called(index, number, record, now);
         };
         let Some(peer) = self.peers.get_mut(&unit) else { return };
-        let Some(Some(Way::Route(route))) = peer.ways.get_mut(at) else { return };
+        let Some(Some(PeerLink::Route(route))) = peer.ways.get_mut(at) else { return };
         let mut opened = std::mem::take(&mut self.opened);
         // What does not open, or is no frame, is noise on the way.
         if let Ok(frame) = datagram::open(&mut route.opener, number, record, &mut opened) {
@@ -281,7 +283,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         peer.gone.get_or_insert(error);
         for way in peer.ways.iter_mut().filter_map(Option::take) {
-            if let Way::Route(route) = way {
+            if let PeerLink::Route(route) = way {
                 self.by_index.remove(&route.mine);
             }
         }
@@ -498,7 +500,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
     fn retire(&mut self, unit: Address) {
         let Some(peer) = self.peers.remove(&unit) else { return };
         for way in peer.ways.into_iter().flatten() {
-            if let Way::Route(route) = way {
+            if let PeerLink::Route(route) = way {
                 self.by_index.remove(&route.mine);
             }
         }

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(given(&mut pace, 100, 125_000), LEAST, "1 Gbit/s");
         assert_eq!(given(&mut pace, 200, 248_000), 24_800, "2 Gbit/s");
         assert_eq!(given(&mut pace, 300, 1_000_000), MOST, "8 Gbit/s");
-        // Who has nothing more to send learns nothing of the link.
+        // A sender that has nothing more to send learns nothing of the link.
         (400..500).for_each(|at| assert!(!pace.wrote(at * MS, 10, true)));
         assert_eq!(given(&mut pace, 500, 1000), LEAST);
         for at in 6000..7000 {

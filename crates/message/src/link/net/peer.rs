@@ -38,7 +38,7 @@ pub(crate) struct Route {
     pub opener: Opener,
 }
 
-pub(crate) enum Way {
+pub(crate) enum PeerLink {
     Conn(Box<Conn>),
     Route(Box<Route>),
 }
@@ -46,7 +46,7 @@ pub(crate) enum Way {
 pub(crate) struct Peer<B> {
     pub incarnation: u64,
     pub session: Session<B>,
-    pub ways: [Option<Way>; WAYS],
+    pub ways: [Option<PeerLink>; WAYS],
     /// It said that it sends no more, and the user knows.
     pub left: bool,
     /// Its place at the door is free, as it has ended.
@@ -81,10 +81,10 @@ impl<B: AsMut<[u8]>> Peer<B> {
         for (at, way) in self.ways.iter_mut().enumerate() {
             let (path, session) = (PathId(at as u8), &mut self.session);
             let sent = match (way, &mut datagrams) {
-                (Some(Way::Conn(conn)), _) => {
+                (Some(PeerLink::Conn(conn)), _) => {
                     pump_conn(conn, session, path, now, events, &mut scratch.transmit)
                 }
-                (Some(Way::Route(route)), Some(datagrams)) => {
+                (Some(PeerLink::Route(route)), Some(datagrams)) => {
                     pump_route(route, session, path, now, datagrams, &mut scratch.transmit)
                 }
                 _ => Ok(()),
@@ -102,7 +102,7 @@ impl<B: AsMut<[u8]>> Peer<B> {
         give: &mut dyn FnMut(&Incoming) -> Option<B>,
         waste: &mut Vec<u8>,
     ) -> Result<bool, LinkFault> {
-        let Some(Some(Way::Conn(conn))) = self.ways.get_mut(at) else { return Ok(false) };
+        let Some(Some(PeerLink::Conn(conn))) = self.ways.get_mut(at) else { return Ok(false) };
         let path = PathId(at as u8);
         let mut sink = Sink { session: &mut self.session, path, now, give, waste };
         conn.reader.read(&conn.stream, &mut sink)
@@ -110,7 +110,7 @@ impl<B: AsMut<[u8]>> Peer<B> {
 
     /// Whether a connection has bytes that its socket did not take.
     pub fn waits_to_write(&self) -> bool {
-        self.ways.iter().any(|way| matches!(way, Some(Way::Conn(conn)) if conn.waits_to_write))
+        self.ways.iter().any(|way| matches!(way, Some(PeerLink::Conn(conn)) if conn.waits_to_write))
     }
 
     /// Whether it says no more, though the user may not know yet.

@@ -4,7 +4,7 @@
 use super::batch::Batch;
 use super::config::{NetEvent, Waker};
 use super::events::Events;
-use super::hub::Hub;
+use super::hub::NetHub;
 use super::serving::{Look, Serving};
 use crate::error::MessageError;
 use crate::types::Address;
@@ -33,7 +33,7 @@ pub struct Shared<B> {
 
 /// What only one of them has at a time.
 pub struct State<B> {
-    pub hub: Hub<B>,
+    pub hub: NetHub<B>,
     /// Until when the thread sleeps at the sockets, at most; `None` while it does not.
     sleeps_until: Option<Duration>,
     /// The thread keeps away from the sockets.
@@ -49,7 +49,7 @@ pub struct State<B> {
 }
 
 impl<B: AsMut<[u8]>> State<B> {
-    pub fn new(hub: Hub<B>) -> State<B> {
+    pub fn new(hub: NetHub<B>) -> State<B> {
         State {
             hub,
             sleeps_until: None,
@@ -78,7 +78,7 @@ impl<B: AsMut<[u8]>> State<B> {
 
 impl<B: AsMut<[u8]>> Shared<B> {
     pub fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // Whoever panicked (a `give`, say) has been heard; the state is never left between two invariants.
+        // A panic (in a `give`, say) has been heard; the state is never left between two invariants.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

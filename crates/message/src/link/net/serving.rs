@@ -76,8 +76,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The program polls and has nothing to do: where it is to look, if at all. `recent` says which connections
-    /// [`Look::Recent`] would ask.
+    /// The program polls and has nothing to do: where it is to look, if at all. `recent` says which
+    /// connections [`Look::Recent`] would ask.
     pub fn look(&mut self, now: Duration, recent: impl FnOnce() -> Recent) -> Option<Look> {
         let since = |last: Duration| now.saturating_sub(last);
         let streams = self.streak >= STREAM;

@@ -18,17 +18,17 @@ const PROBES: u64 = 100;
 /// How sockets notice that the other host is gone. A process that dies is noticed at once, because its host
 /// says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct KeepAlive {
     /// An idle connection stays silent for at most this long, which the kernel counts in whole seconds, two
     /// or more. What is sent and not acknowledged is for the users of connections to look after: the kernel
     /// would count the time in which the other end's window is shut, because its program is busy.
     pub dead_after: Duration,
 }
 
-impl Default for Patience {
+impl Default for KeepAlive {
     /// 2.5 s: survivors on other hosts must know within 3 s.
     fn default() -> Self {
-        Patience { dead_after: Duration::from_millis(2500) }
+        KeepAlive { dead_after: Duration::from_millis(2500) }
     }
 }
 
@@ -122,7 +122,7 @@ pub fn again(listener: &TcpListener) -> Result<TcpListener, OsError> {
 ///
 /// # Errors
 /// [`OsError::NotListening`] where that is known at once, or the system's.
-pub fn connect(addr: SocketAddr, patience: Patience) -> Result<TcpStream, OsError> {
+pub fn connect(addr: SocketAddr, patience: KeepAlive) -> Result<TcpStream, OsError> {
     let fd = socket(&addr)?;
     prepare(&fd, patience)?;
     let millis = u32::try_from(patience.dead_after.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -161,7 +161,7 @@ fn connect_failed(addr: SocketAddr, errno: Errno) -> OsError {
 /// [`OsError::OutOfDescriptors`] (the connection still waits), or the system's.
 pub fn accept(
     listener: &TcpListener,
-    patience: Patience,
+    patience: KeepAlive,
 ) -> Result<Option<(TcpStream, SocketAddr)>, OsError> {
     loop {
         match retry_on_intr(|| net::acceptfrom_with(listener, FLAGS)) {
@@ -190,7 +190,7 @@ pub fn accept(
     }
 }
 
-fn prepare(fd: &OwnedFd, patience: Patience) -> Result<(), OsError> {
+fn prepare(fd: &OwnedFd, patience: KeepAlive) -> Result<(), OsError> {
     let fail = |e| sys("setsockopt", "a TCP socket", e);
     // Messages are gathered above; whatever is written shall go.
     sockopt::set_tcp_nodelay(fd, true).map_err(fail)?;
@@ -204,7 +204,7 @@ fn prepare(fd: &OwnedFd, patience: Patience) -> Result<(), OsError> {
 
 /// After how many seconds the kernel asks an idle connection, and then again; and how many unanswered
 /// questions end it after as many seconds more.
-fn probes(patience: Patience) -> (u64, u32) {
+fn probes(patience: KeepAlive) -> (u64, u32) {
     let seconds = patience.dead_after.as_millis().div_ceil(1000).clamp(2, 1 << 20) as u64;
     let step = seconds.div_ceil(PROBES);
     (step, (seconds.div_ceil(step) - 1).max(1) as u32)
@@ -314,11 +314,11 @@ mod tests {
         for (millis, step, asked) in
             [(1, 1, 1), (2000, 1, 1), (2500, 1, 2), (10_000, 1, 9), (100_000, 1, 99), (600_000, 6, 99)]
         {
-            let patience = Patience { dead_after: Duration::from_millis(millis) };
+            let patience = KeepAlive { dead_after: Duration::from_millis(millis) };
             assert_eq!(probes(patience), (step, asked), "{millis}");
         }
         // The kernel takes no more than that.
-        let (step, asked) = probes(Patience { dead_after: Duration::MAX });
+        let (step, asked) = probes(KeepAlive { dead_after: Duration::MAX });
         assert!(step <= 32767 && asked <= 127, "{step} {asked}");
     }
 }

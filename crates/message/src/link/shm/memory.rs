@@ -17,7 +17,7 @@ pub struct Memory {
 enum Keeper {
     /// A vector of so many bytes of capacity.
     Vec(usize),
-    /// Whoever the memory belongs to.
+    /// The owner of the memory.
     Other(Box<dyn Any + Send + Sync>),
 }
 
@@ -92,7 +92,7 @@ impl Memory {
     /// The vector again, or the keeper of what was no vector.
     ///
     /// # Errors
-    /// Whoever kept the memory.
+    /// The value that kept the memory.
     pub fn into_vec(self) -> std::result::Result<Vec<u8>, Box<dyn Any + Send + Sync>> {
         let mut memory = ManuallyDrop::new(self);
         match std::mem::replace(&mut memory.keeper, Keeper::Vec(0)) {

@@ -21,50 +21,10 @@
 //! receiver's head is read once for each quarter of the ring. Nothing allocates but the receiver's list of
 //! unfinished messages, once for each channel.
 //!
-//! # What bounds a short message
-//!
-//! A line handed back and forth costs one transfer, since the reader gets the right to write with it. In a
-//! ring the sender takes a line that the receiver has looked at, and the receiver fetches it: 30 to 37 ns
-//! instead of 25 between near processors, as much as the line (1.0) between far ones, and 135 ns instead of
-//! 60 between cores of one chip that share the last cache only. The rest, 20 ns of software and the moment
-//! until the receiver looks, comes on top. What was tried and left out, each measured beside the ring as it
-//! is:
-//!
-//! | | near |
-//! |---|---|
-//! | a line that both directions share while nothing is outstanding, 10 ns between message and answer | 1.6: the sender looks for its answer and takes the line back before it is written |
-//! | fetching the next line for writing after each message, or when one comes | 0.95 to 1.05 |
-//! | neither compare-exchange nor locked count in the sender (not sound) | 1.0 |
-//! | `pause` between looks, 25 ns | 1.1 to 1.2 |
-//! | no pause, or one in which later looks begin | 0.95 to 1.4 |
-//! | one store of 64 bytes for the whole line | 0.97 to 1.0 |
-//! | the shared line with looks 40 ns apart, cores of one chip | 0.5 in a bare loop, 1.0 to 1.2 with the link's software between message and answer |
-//! | the same with looks 64 to 80 ns apart, in a bare loop with a claim, a whole line and a locked count | 1.3 to 1.5 lines without further software, 1.6 with 30 ns, 1.8 with 50: about what a domain needs |
-//! | no look for as long as the last messages took to come, cores of one chip | 0.7 to 0.8 for the link, 1.0 to 1.2 for a domain: a look too early delays the answer, so the other looks too early next |
-//! | showing the head only when nothing was found | 0.98, and who waits for it waits longer |
-//! | `cldemote`: the line moved to the cache that both share, by the sender behind its store, by the receiver behind a look that found nothing or behind a message | 0.97 to 1.0; 1.2; 1.0 |
-//! | `movdir64b`: the line written past all caches | 2.4 |
-//!
-//! # What bounds many of them
-//!
-//! Each line has to come from the sender's cache, and the next ones are on their way only as far as the
-//! processor looks ahead past the handler. So where a whole look's worth of records waits, the receiver asks
-//! for the line of the record eight further on: 30 → 55 million messages a second between cores of one chip.
-//! Where less waits it does not, since a line that is not written yet would be taken from the sender.
-//!
-//! # What bounds a message of several fragments
-//!
-//! 48 KiB, cores of one chip, one fragment: the sender writes for 5.3 µs, then the receiver copies for 4.4.
-//! In fragments both work at once and hold each other up, since each line goes from the receiver to the
-//! sender and back: 8.3 to 9 µs in all. So the sender of a message to a receiver that waits streams past the
-//! caches ([`Cut`] says which): 7.1 to 8 µs, 5.8 of them the sender's, then 0.4 until the last fragment is
-//! seen and 0.3 to copy it. The same fragments written by a loop in C take 7.7 between processes. What made
-//! no difference beside that: first fragments of 4 to 12 KiB, shorter ones towards the end, the next place
-//! claimed before a record is shown, lines asked for before the first fragment on either side, `movdir64b`
-//! (1.1), some lines streamed and the others not, the source fetched from other distances or into other
-//! caches (1.0 to 1.5), two places written by turns. Nor did it help to leave the end to the receiver, which
-//! reads it in the sender's memory meanwhile (`process_vm_readv`): 1.0 with a sixth of 48 KiB, 1.1 with a
-//! third, 1.4 with half, since the kernel's part costs 1 to 2 µs and the receiver is late then.
+//! What bounds a message, and what was tried and left out, is in
+//! `docs/notes/messages-through-shared-memory.md`. What of it is in use: where a whole look's worth of
+//! records waits, the receiver asks for the line of the record eight further on, and a message of several
+//! fragments to a receiver that waits is streamed past the caches ([`Cut`] says which).
 //!
 //! # Many links, and sleep
 //!

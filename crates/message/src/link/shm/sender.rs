@@ -8,7 +8,7 @@ use crate::error::LinkError;
 use crate::types::{ChannelId, Head, Priority, MAX_PAYLOAD};
 use polyduct_copy::{Dest, Source};
 use polyduct_os::clock;
-use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Place};
+use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, RingPosition};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -434,7 +434,7 @@ impl Sender {
 
     /// Shows a record, counts the messages that end with it, and calls the receiver if it asked for it.
     #[inline]
-    fn publish(&mut self, at: Place, tag: u32, words: [u64; 7], messages: u64) {
+    fn publish(&mut self, at: RingPosition, tag: u32, words: [u64; 7], messages: u64) {
         self.last = at.line;
         // SAFETY: `shared` keeps the area mapped.
         let later = unsafe { self.ring.line(at.line.wrapping_add(SOON)) };

@@ -4,12 +4,12 @@ use super::rejoin::Survivor;
 use super::{Client, VERDICT};
 use crate::error::{PipeError, Refusal};
 use crate::join::{check_patience, fresh_id, ORDER};
+use crate::net::address::PipeAddress;
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
 use crate::net::hub::steps_ahead;
 use crate::net::mend::Calls;
-use crate::net::place::Place;
-use crate::net::session::Session;
+use crate::net::session::ResumableSession;
 use crate::net::wire::{Ask, First, Tell};
 use crate::net::Trust;
 use crate::serve::{sizes, HOST};
@@ -26,7 +26,7 @@ impl Client {
     /// Connects to unit 0 and says hello; waits until all units have come. Gives also where unit 0 listens
     /// for the domain of the port.
     pub fn join(
-        place: &Place,
+        place: &PipeAddress,
         trust: &Trust,
         options: &Options,
         hello: crate::wire::Hello,
@@ -69,7 +69,7 @@ impl Client {
 
     /// Connects to unit 0 and says hello.
     fn come(
-        place: &Place,
+        place: &PipeAddress,
         trust: &Trust,
         options: &Options,
         hello: &crate::wire::Hello,
@@ -99,7 +99,7 @@ impl Client {
         let calls = Calls { addr, unit, terms, borne, session, lasts, most, revives, life, pipe: pipe_id };
         let (begin, next, stop, notice, bye) = (VecDeque::new(), VecDeque::new(), None, None, false);
         Ok(Client {
-            session: Session::new(channel),
+            session: ResumableSession::new(channel),
             calls,
             mending: None,
             ended: None,

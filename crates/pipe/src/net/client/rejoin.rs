@@ -6,8 +6,8 @@ use crate::error::Refusal;
 use crate::join::fresh_id;
 use crate::net::channel::Channel;
 use crate::net::mend::Mending;
-use crate::net::session::Session;
-use crate::net::wire::{Ask, First, Known, Knows};
+use crate::net::session::ResumableSession;
+use crate::net::wire::{Ask, First, KnownUnit, Knows};
 use crate::serve::HOST;
 use crate::wire::{FromHost, Hello, ToHost, Welcome};
 use polyduct_message::link::net::LinkFault;
@@ -32,7 +32,7 @@ pub(super) struct Survivor {
     slots: Option<usize>,
     /// Where it stands.
     pub stands: Stands,
-    others: HashMap<UnitName, Known>,
+    others: HashMap<UnitName, KnownUnit>,
     /// It has come to another unit 0, and is not let in yet.
     pub waits: bool,
     /// What it says when it is.
@@ -91,7 +91,7 @@ impl Survivor {
     }
 
     /// Writers that were replaced by what another unit 0 says, of which the one before had no time to tell.
-    pub fn moved(&self, units: &[(UnitName, Known)]) -> Vec<(u32, SocketAddr)> {
+    pub fn moved(&self, units: &[(UnitName, KnownUnit)]) -> Vec<(u32, SocketAddr)> {
         let before = |unit| self.others.get(unit).map_or(0, |known| known.life);
         let writers = units.iter().filter(|(unit, _)| unit.side == Side::Writer && *unit != HOST);
         let moved = writers.filter(|(unit, known)| self.waits && known.life > before(unit));
@@ -99,7 +99,7 @@ impl Survivor {
     }
 
     /// What is known of others.
-    pub fn hears(&mut self, units: Vec<(UnitName, Known)>) {
+    pub fn hears(&mut self, units: Vec<(UnitName, KnownUnit)>) {
         for (unit, known) in units {
             if self.others.len() < KNOWN || self.others.contains_key(&unit) {
                 self.others.insert(unit, known);
@@ -129,7 +129,7 @@ impl Client {
         let knows = Knows { stands: self.survivor.stands.clone(), others };
         let (pid, hello, door) = (std::process::id(), ToHost::Hello(hello), self.survivor.door);
         let posted = channel.post(&First::Join { pid, session, door, hello, knows: Some(Box::new(knows)) });
-        (self.session, self.calls.session) = (Session::new(channel), session);
+        (self.session, self.calls.session) = (ResumableSession::new(channel), session);
         self.survivor.waits = true;
         (self.begin, self.next) = Default::default();
         self.absent.clear();

@@ -3,7 +3,7 @@
 use super::super::dial::dial;
 use super::super::listener::PipeListener;
 use super::super::wire::{Back, First};
-use super::super::{JobKey, Place, Trust};
+use super::super::{JobKey, PipeAddress, Trust};
 use super::*;
 use crate::join::{check_options, hello};
 use crate::wire::{Dataset, FromHost, Role, Welcome};
@@ -34,8 +34,8 @@ pub fn welcome() -> Welcome {
 }
 
 /// Has a unit come to a unit 0 that says this, and stays until the unit has gone.
-fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&Place, &Trust) -> T) -> T {
-    let mut place = Place { host: "127.0.0.1".into(), port: 0, name: "false".into() };
+fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&PipeAddress, &Trust) -> T) -> T {
+    let mut place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "false".into() };
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listener = PipeListener::new(at, &place, &trust, &Options::default()).unwrap();
@@ -47,7 +47,7 @@ fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&Place, &Trust) -> T) -> T {
                 listener.items(&mut items);
                 poll(&mut items, None).unwrap();
                 if let Some((channel, _)) = listener.serve(clock::now()).unwrap().pop() {
-                    break Session::new(channel);
+                    break ResumableSession::new(channel);
                 }
             };
             says.into_iter().for_each(|tell| session.post(tell).unwrap());
@@ -126,10 +126,10 @@ fn units_that_cannot_be_are_not_lost_and_no_unit_is_lost_twice() {
 }
 
 /// A reader of two steps, with whose connection something happens `between` them.
-fn read_two(between: impl FnOnce(&mut Client, &Place, &Trust)) {
+fn read_two(between: impl FnOnce(&mut Client, &PipeAddress, &Trust)) {
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Place { host: "127.0.0.1".into(), port, name: "two".into() };
+    let place = PipeAddress { host: "127.0.0.1".into(), port, name: "two".into() };
     let (place, trust) = (&place, &trust);
     std::thread::scope(|s| {
         let (done, told) = std::sync::mpsc::channel::<()>();

@@ -1,7 +1,7 @@
 //! Units whose connection to unit 0 is gone: those that are looked for, those that were given up, and how
 //! they come back.
 
-use super::{Conn, Server};
+use super::{Conn, FarServer};
 use crate::net::channel::Channel;
 use crate::net::mend::{is_of_the_way, Missing};
 use crate::net::session::SessionId;
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 const REPLACED: usize = 1024;
 
 /// How a unit is reached.
-pub enum Way {
+pub enum Standing {
     Stands,
     /// The connection broke.
     Broke(Missing),
@@ -34,20 +34,20 @@ pub struct Replaced(VecDeque<SessionId>);
 impl Replaced {
     /// Another has come in the place of this unit, if it was given up.
     pub(super) fn note(&mut self, conn: &Conn) {
-        if matches!(conn.way, Way::GivenUp) {
+        if matches!(conn.way, Standing::GivenUp) {
             self.0.push_back(conn.name);
             self.0.drain(..self.0.len().saturating_sub(REPLACED));
         }
     }
 }
 
-impl Server {
+impl FarServer {
     /// Whether this is said by one who asks for the place of a unit that may live, though its connection
     /// broke.
     pub(super) fn is_early(&self, first: &First) -> bool {
         let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
         let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));
-        holder.is_some_and(|conn| matches!(conn.way, Way::Broke(_)))
+        holder.is_some_and(|conn| matches!(conn.way, Standing::Broke(_)))
     }
 
     /// A connection has ended: where its unit may live, it is looked for.
@@ -55,9 +55,9 @@ impl Server {
         let silent = seconds(fault, self.silence.0);
         let over = self.open.as_ref().is_some_and(|(hub, _)| hub.has_ended(id));
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        // Who can be asked, and lives, comes back for the last words.
+        // A unit that can be asked, and lives, comes back for the last words.
         let over = over && (conn.session.is_heard() || conn.door.is_none());
-        // Who cannot be asked, and has not been reset, has ended as a process does.
+        // A unit that cannot be asked, and has not been reset, has ended as a process does.
         let reset = conn.session.channel().peer().is_none();
         let may_live = is_of_the_way(fault) && silent == 0 && (reset || conn.door.is_some());
         if silent > 0 && !over {
@@ -67,7 +67,7 @@ impl Server {
             return self.hang_up(id, silent);
         }
         conn.session.is_cut();
-        conn.way = Way::Broke(Missing::new(conn.door, self.silence.0, clock::now()));
+        conn.way = Standing::Broke(Missing::new(conn.door, self.silence.0, clock::now()));
         self.serve(id);
     }
 
@@ -82,7 +82,7 @@ impl Server {
         // It may still hear on this connection; with the end of it, it comes again.
         conn.session.is_cut();
         conn.session.channel().shut();
-        conn.way = Way::GivenUp;
+        conn.way = Standing::GivenUp;
         let pid = conn.pid;
         self.rendezvous.give_up(id);
         self.note_absent();
@@ -122,7 +122,7 @@ impl Server {
             return channel.shut();
         }
         tracing::info!(from = ?channel.peer(), "a connection that broke was made again");
-        let was_given_up = matches!(std::mem::replace(&mut conn.way, Way::Stands), Way::GivenUp);
+        let was_given_up = matches!(std::mem::replace(&mut conn.way, Standing::Stands), Standing::GivenUp);
         let said = channel.post(&Back::On(conn.session.heard()));
         let resumed = said.and_then(|()| conn.session.resume(channel, heard));
         if was_given_up {

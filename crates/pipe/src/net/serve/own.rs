@@ -3,7 +3,7 @@
 //!
 //! It calls that address itself, and whoever has the pipe there answers.
 
-use super::Server;
+use super::FarServer;
 use crate::net::mend::{Calls, Mended, Mending};
 use crate::net::wire::Back;
 use polyduct_message::link::net::LinkFault;
@@ -51,10 +51,10 @@ impl OwnPlace {
     }
 }
 
-impl Server {
+impl FarServer {
     /// Whether somebody is missed that may be with another unit 0.
     pub(super) fn misses(&self) -> bool {
-        let is_missed = |conn: &super::Conn| !matches!(conn.way, super::Way::Stands);
+        let is_missed = |conn: &super::Conn| !matches!(conn.way, super::Standing::Stands);
         self.lasts() && self.conns.values().any(is_missed)
     }
 
@@ -79,13 +79,13 @@ mod tests {
     use super::*;
     use crate::net::listener::PipeListener;
     use crate::net::wire::First;
-    use crate::net::{JobKey, Place, Trust};
+    use crate::net::{JobKey, PipeAddress, Trust};
     use polyduct_os::poll::poll;
     use polyduct_port::Options;
 
     #[test]
     fn whoever_has_the_pipe_at_its_address_answers() {
-        let place = Place { host: "h".into(), port: 0, name: "own".into() };
+        let place = PipeAddress { host: "h".into(), port: 0, name: "own".into() };
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let at = ([127, 0, 0, 1], 0).into();
         for (said, is_taken) in [(Back::On(0), false), (Back::Unknown, false), (Back::Replaced, true)] {

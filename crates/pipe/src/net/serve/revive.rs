@@ -1,15 +1,15 @@
 //! A unit 0 that replaces another: the units of the pipe come back to it, each with where it stands, and the
 //! state of the steps is made anew out of that.
 //!
-//! It waits for every unit that lives, as the [doors](Missing) tell that the others know. Who has died with
-//! the earlier unit 0, or is not heard, is lost as it would be at any other time.
+//! It waits for every unit that lives, as the [doors](Missing) tell that the others know. Units that died
+//! with the earlier unit 0, or is not heard, is lost as it would be at any other time.
 
-use super::{ConnId, Hub, Server};
+use super::{ConnId, FarServer, StepHub};
 use crate::error::Refusal;
 use crate::net::mend::{Life, Missing};
 use crate::net::senders::Senders;
 use crate::net::silence::silent_for;
-use crate::net::wire::{Known, Knows, Tell};
+use crate::net::wire::{KnownUnit, Knows, Tell};
 use crate::rendezvous::OWN;
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Hello, Role, ToHost, Welcome};
@@ -38,7 +38,7 @@ pub(super) struct Revival {
 
 #[derive(Default)]
 struct Survivor {
-    known: Known,
+    known: KnownUnit,
     stands: Option<Stands>,
     conn: Option<ConnId>,
     /// It is looked for.
@@ -73,7 +73,7 @@ impl Revival {
 
     /// The same of those who are back, by what this unit knows.
     fn outlived(&self, knows: &Knows) -> Vec<(UnitName, ConnId)> {
-        let is_outlived = |(name, known): &(UnitName, Known)| {
+        let is_outlived = |(name, known): &(UnitName, KnownUnit)| {
             let unit = self.units.get(name).filter(|unit| unit.known.life < known.life)?;
             unit.conn.map(|conn| (*name, conn))
         };
@@ -86,7 +86,7 @@ impl Revival {
         for (other, known) in knows.others {
             let unit = self.units.get_mut(&other).filter(|unit| {
                 // Of two that had its place the later counts; and that it has left.
-                let is_newer = known.life > unit.known.life || unit.known == Known::default();
+                let is_newer = known.life > unit.known.life || unit.known == KnownUnit::default();
                 is_newer || known.life == unit.known.life && known.left.is_some()
             });
             if let Some(unit) = unit.filter(|unit| unit.conn.is_none()) {
@@ -96,7 +96,7 @@ impl Revival {
         }
         if let Some(unit) = self.units.get_mut(&name) {
             let (pid, door) = me;
-            unit.known = Known { life, pid, door, left: None };
+            unit.known = KnownUnit { life, pid, door, left: None };
             (unit.stands, unit.conn, unit.missing, unit.gone) = (Some(knows.stands), Some(conn), None, None);
         }
     }
@@ -145,7 +145,7 @@ impl Revival {
     }
 }
 
-impl Server {
+impl FarServer {
     /// Another unit 0 has come in the place of this one, which was not heard: nothing here counts any more.
     pub(super) fn is_replaced(&mut self) {
         tracing::warn!("another has the place of this unit");
@@ -229,7 +229,7 @@ impl Server {
         let programs = (0..revival.sizes.programs()).map(Side::Reader);
         let waiting =
             [Side::Writer].into_iter().chain(programs).filter(|side| revival.waits(*side)).collect();
-        let mut hub = Hub::new(slots, waiting);
+        let mut hub = StepHub::new(slots, waiting);
         for (name, unit) in &revival.units {
             let (conn, stands) = (unit.conn, unit.stands.as_ref());
             conn.zip(stands).into_iter().for_each(|(conn, at)| hub.returns(conn, *name, published, at));
@@ -243,7 +243,8 @@ impl Server {
         }
         self.known = revival.units.iter().map(|(name, unit)| (*name, unit.known.clone())).collect();
         let host = self.known.entry(HOST).or_default();
-        *host = Known { life: host.life.saturating_add(1), pid: std::process::id(), ..Known::default() };
+        *host =
+            KnownUnit { life: host.life.saturating_add(1), pid: std::process::id(), ..KnownUnit::default() };
         for (name, known) in self.known.iter().filter(|(name, _)| name.side == Side::Writer) {
             if self.rendezvous.segment(name.unit).is_none() {
                 self.rendezvous.set_segment(name.unit, known.door.unwrap_or(self.listener.addr()));
@@ -275,7 +276,10 @@ mod tests {
 
     /// What a unit knows of writer unit 1.
     fn knows(life: u32) -> Knows {
-        Knows { stands: Stands::default(), others: vec![(writer(1), Known { life, ..Known::default() })] }
+        Knows {
+            stands: Stands::default(),
+            others: vec![(writer(1), KnownUnit { life, ..KnownUnit::default() })],
+        }
     }
 
     #[test]

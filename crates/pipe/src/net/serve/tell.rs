@@ -1,6 +1,6 @@
 //! What unit 0 tells the others: what the hub has for them, what became of units, and its last words.
 
-use super::{Server, Way};
+use super::{FarServer, Standing};
 use crate::net::wire::{Ask, Tell};
 use crate::rendezvous::ConnId;
 use crate::wire::FromHost;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// How long the last words to the others may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-impl Server {
+impl FarServer {
     pub(super) fn send_all_but(&mut self, one: ConnId, message: &Tell) {
         let is_other = |&&id: &&ConnId| id != one && self.rendezvous.is_member(id);
         let members: Vec<ConnId> = self.conns.keys().filter(is_other).copied().collect();
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// Says what there is to tell. Who leaves in good order is not waited for by another unit 0.
+    /// Says what there is to tell. A unit that leaves in good order is not waited for by another unit 0.
     fn say(&mut self, told: &[(ConnId, Tell)]) {
         for (id, tell) in told {
             let leaves = matches!(tell, Tell::Bye);
@@ -90,9 +90,9 @@ impl Server {
         let told = self.open.as_mut().map(|(hub, _)| hub.last_words()).unwrap_or_default();
         self.say(&told);
         let end = clock::now() + LAST_WORDS;
-        // Who is cut off comes back for them: without, it would take unit 0 for dead.
+        // A unit that is cut off comes back for them: without, it would take unit 0 for dead.
         self.serve_all();
-        while self.conns.values().any(|conn| matches!(conn.way, Way::Broke(_))) && clock::now() < end {
+        while self.conns.values().any(|conn| matches!(conn.way, Standing::Broke(_))) && clock::now() < end {
             if !self.wait(Some(end)) {
                 break;
             }

@@ -71,7 +71,7 @@ impl Sending {
                 } else if !port.waits_on_loss()
                     && (!slots.is_closed(port.me) || !shared.alone.load(Ordering::Acquire))
                 {
-                    // Whoever is still there would wait for what cannot come any more.
+                    // A unit that is still there would wait for what cannot come any more.
                     slots.fail(Fault::Aborted { unit: port.me });
                 }
                 shared.stop.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Who uses a store: processes hold bytes of one file as locks, and wait there for their turn to change it.
+//! Locks of a store: its processes hold bytes of one file, and wait there for their turn to change it.
 
 use super::Store;
 use crate::disk::disks::Disks;
@@ -20,7 +20,7 @@ const LOCK: &str = "lock";
 const APPENDING: u64 = 1 << 50;
 /// The same for all units of a program that appends.
 const APPENDERS: u64 = 1 << 51;
-/// Who waits to become the one who changes the store.
+/// Processes that wait to become the one that changes the store.
 const WAITING: u64 = 1 << 52;
 /// Pauses between attempts to become that one.
 const RETRY: Duration = Duration::from_millis(1);
@@ -35,7 +35,8 @@ impl Store {
     pub(super) fn turn(&self, how: Hold) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         let os = StoreError::os(&self.shown);
-        // Who comes again and again lets those go first who wait: they would never look at the right moment.
+        // A process that comes again and again lets those go first that wait: they would never look at the
+        // right moment.
         if is_held(&lock, WAITING).map_err(&os)? {
             std::thread::sleep(POLITE);
         }

@@ -2,7 +2,7 @@
 
 use super::{next_block, next_bytes};
 use crate::volume::error::VolumeError;
-use crate::volume::geometry::{Place, BLOCK};
+use crate::volume::geometry::{BlockInRow, BLOCK};
 use crate::volume::parity::{encode_one, xor, Block};
 use crate::volume::planted::Bug;
 use crate::volume::state::{Action, Patch};
@@ -126,7 +126,7 @@ impl<U: Units> Volume<U> {
     fn change(
         &mut self,
         home: BlockPlace,
-        place: Place,
+        place: BlockInRow,
         bytes: &[u8; BLOCK],
     ) -> Result<Option<Changed>, VolumeError> {
         let g = self.geometry;
@@ -169,7 +169,7 @@ impl<U: Units> Volume<U> {
         &mut self,
         block: u64,
         home: BlockPlace,
-        place: Place,
+        place: BlockInRow,
         bytes: &[u8; BLOCK],
     ) -> Result<Changed, VolumeError> {
         let g = self.geometry;

@@ -61,8 +61,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         }
     }
 
-    /// Who leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost, and
-    /// nobody would say it again.
+    /// A unit that leaves, too, may not know that its good-bye is here: by datagrams the answer may be lost,
+    /// and nobody would say it again.
     fn answer_for_a_while(&self, waited_for: &impl Fn(Address) -> bool) -> Result<(), MessageError> {
         let (begun, (times, least, most)) = (clock::now(), ANSWERS);
         loop {
@@ -102,8 +102,8 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
         Ok(())
     }
 
-    /// Who has not yet said that it has everything, or leaves, or is lost. Who leaves, too, may be gone
-    /// before it could say it.
+    /// Units that have not yet said that they have everything, or leave, or are lost. One that leaves, too,
+    /// may be gone before it could say it.
     fn open(&self, of: impl Fn(Address) -> bool) -> Vec<Address> {
         let answers =
             |p: &Peer<B>| p.gone.is_none() && !p.left && !p.session.is_closed() && !p.session.is_broken();

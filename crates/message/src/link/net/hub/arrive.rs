@@ -1,6 +1,6 @@
 //! Makes peers of units: attempts of this side, strangers that come, and the connections that both open.
 
-use super::{agreement, Attempt, Hub, AGAIN, DIAL, FRAME, REPLIES, TOLD, WAY};
+use super::{agreement, Attempt, NetHub, AGAIN, DIAL, FRAME, REPLIES, TOLD, WAY};
 use crate::engine::{PathId, Session, SessionId};
 use crate::error::{LinkError, MessageError};
 use crate::link::hello::{Header, Identity, Kind};
@@ -13,7 +13,7 @@ use crate::link::net::dial::Dial;
 use crate::link::net::events::Interest;
 use crate::link::net::handshakes::Reply;
 use crate::link::net::pace::{self, Pace};
-use crate::link::net::peer::{Conn, Peer, Route, Way};
+use crate::link::net::peer::{Conn, Peer, PeerLink, Route};
 use crate::link::net::record::RecordWriter;
 use crate::link::net::socket::set_unsent;
 use crate::link::net::stream::StreamReader;
@@ -24,7 +24,7 @@ use core::time::Duration;
 use polyduct_os::OsError;
 use std::net::{SocketAddr, TcpStream};
 
-impl<B: AsMut<[u8]>> Hub<B> {
+impl<B: AsMut<[u8]>> NetHub<B> {
     /// Begins to reach a unit, unless that goes on already or failed just now.
     pub fn reach(&mut self, unit: Address, now: Duration) {
         let early = self.not_before.get(&unit).is_some_and(|t| now < *t);
@@ -153,7 +153,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let pace = Pace::new(now);
         let conn = Conn { stream, reader, writer, number, waits_to_write: false, frame, pace };
         match added {
-            Ok(()) => self.open(&peer, at, Way::Conn(Box::new(conn)), FRAME as usize, now),
+            Ok(()) => self.open(&peer, at, PeerLink::Conn(Box::new(conn)), FRAME as usize, now),
             Err(error) => {
                 tracing::warn!(unit = peer.unit, %error, "cannot watch a connection");
                 self.turn_back(peer.unit);
@@ -175,9 +175,9 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let frame = datagram::frame_limit(bytes.min(datagram::LIMIT));
         self.by_index.insert(mine, (peer.unit, at));
         let route = Route { to, theirs: peer.index, mine, sealer, opener };
-        self.open(&peer, at, Way::Route(Box::new(route)), frame, now);
+        self.open(&peer, at, PeerLink::Route(Box::new(route)), frame, now);
         if let Some(known) = self.peers.get_mut(&peer.unit).filter(|_| !called) {
-            // Who called waits for a frame. It goes when the socket has been read.
+            // The unit that called waits for a frame. It goes when the socket has been read.
             known.session.ask();
             self.mark(peer.unit);
         }
@@ -216,7 +216,7 @@ impl<B: AsMut<[u8]>> Hub<B> {
         let Some(there) = self.peers.get_mut(&unit) else { return Some(at) };
         if let Some(old) = there.ways[at].take_if(|_| !mine) {
             // It began anew: it has forgotten this one, or lost it.
-            if let Way::Route(old) = old {
+            if let PeerLink::Route(old) = old {
                 self.by_index.remove(&old.mine);
             }
             there.session.handle_path_down(now, PathId(at as u8));
@@ -232,13 +232,13 @@ impl<B: AsMut<[u8]>> Hub<B> {
         Err(LinkError::BadField { what: "settings of the session", found, expected })
     }
 
-    /// Who answered this side's call has other settings: it will not take this side in.
+    /// The unit that answered this side's call has other settings: it will not take this side in.
     fn disagrees(&self, unit: Address) -> Option<LinkError> {
         let Some(Attempt::Call(call)) = self.attempts.get(&unit) else { return None };
         self.check_settings(call.peer()?).err()
     }
 
-    fn open(&mut self, peer: &Identity, at: usize, way: Way, frame: usize, now: Duration) {
+    fn open(&mut self, peer: &Identity, at: usize, way: PeerLink, frame: usize, now: Duration) {
         let unit = peer.unit;
         let id = SessionId::between(self.terms.me.incarnation, peer.incarnation);
         let incarnation = peer.incarnation;

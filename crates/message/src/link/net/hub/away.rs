@@ -35,7 +35,8 @@ impl Away {
         match (error, self.last) {
             (MessageError::PeerLost { unit, reason }, Some((time, until))) if now < until => {
                 let reason = format!(
-                    "{reason}; this process did not run for {time:.1?}, and others may have given it up and gone on without it"
+                    "{reason}; this process did not run for {time:.1?}, and others may have given it up and \
+                        gone on without it"
                 );
                 MessageError::PeerLost { unit, reason }
             }

@@ -1,7 +1,7 @@
 //! Connections that break: a fault of the network is no end of a unit. Both sides dial again, and the session
 //! goes on where it was.
 
-use super::{Attempt, Hub, AGAIN};
+use super::{Attempt, NetHub, AGAIN};
 use crate::engine::PathId;
 use crate::error::{LinkError, MessageError};
 use crate::link::net::LinkFault;
@@ -9,7 +9,7 @@ use crate::types::Address;
 use core::time::Duration;
 use polyduct_os::OsError;
 
-impl<B: AsMut<[u8]>> Hub<B> {
+impl<B: AsMut<[u8]>> NetHub<B> {
     /// A way to a peer is over. With the last one so is the peer, unless there is hope that it is made again.
     pub(super) fn way_lost(&mut self, unit: Address, at: usize, fault: LinkFault, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };

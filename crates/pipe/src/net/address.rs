@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The address of a pipe: where its writers' unit 0 listens, and the pipe's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PipeAddress {
     /// A host's name or address.
     pub host: String,
     /// The port.
@@ -26,7 +26,7 @@ pub struct Place {
     pub name: String,
 }
 
-impl Place {
+impl PipeAddress {
     /// What a launcher left in the environment for those who meet here.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PipeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "//[{}]:{}/{}", self.host, self.port, self.name),
