@@ -7,7 +7,6 @@
 mod driver;
 
 use polyduct_copy::Kernels;
-use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::LinkFault;
@@ -16,14 +15,15 @@ use polyduct_os::OsError;
 use polyduct_pipe::net::channel::Channel;
 use polyduct_pipe::net::frames::Frames;
 use polyduct_pipe::net::lane::{Delivery, Lane};
-use polyduct_pipe::net::route::{End, Route};
 use polyduct_pipe::net::wire::{Ask, LaneOpen};
 use polyduct_pipe::threads::Threads;
+use polyduct_pipe::wire::{Array, Takes, Wish};
+use polyduct_pipe::work::{supply_of, Supply};
 use polyduct_slots::Turn;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::io::{IoSlice, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -31,24 +31,32 @@ use std::time::Duration;
 /// How long the other end may be silent: longer than any case takes.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Shape and the reader's layout for so many units: one run, short pieces, several runs, all in one frame.
-const ROUTES: [(&[u64], &str, u64); 5] = [
-    (&[3000], "*", 1),
-    (&[40, 30], "*,*;order=F", 1),
-    (&[4, 2100], "*,block", 2),
-    (&[4, 300], "*,cyclic(3)", 2),
-    (&[7], "block", 2),
+/// Arrays, each a shape and the reader's layout, for so many units: one run, short pieces, several runs, all in
+/// one frame, and several arrays of which some share a frame and some have runs.
+const ROUTES: [(&[(&[u64], &str)], u32); 6] = [
+    (&[(&[3000], "*")], 1),
+    (&[(&[40, 30], "*,*;order=F")], 1),
+    (&[(&[4, 2100], "*,block")], 2),
+    (&[(&[4, 300], "*,cyclic(3)")], 2),
+    (&[(&[7], "block")], 2),
+    (&[(&[7], "block"), (&[5, 3], "*,cyclic"), (&[1], "*"), (&[2500], "*"), (&[9], "*")], 2),
 ];
 
-fn route(index: usize) -> Route {
-    let (shape, layout, units) = ROUTES[index];
-    let data = Dataset::new(shape, ElemType::U8).expect("a dataset");
-    let bind = |text: &str, units| -> Mapping {
-        text.parse::<Layout>().expect("a layout").bind(&data, units).expect("a mapping")
+/// What the writers' only unit has for unit 0.
+fn supply(index: usize) -> Supply {
+    let (arrays, units) = ROUTES[index];
+    let of = |at: usize| format!("array {at}");
+    let given = |(at, (shape, _)): (usize, &(&[u64], &str))| Array {
+        name: of(at),
+        shape: shape.to_vec(),
+        elem: "u8".into(),
+        layout: vec!["*"; shape.len()].join(","),
     };
-    let src = bind(&vec!["*"; shape.len()].join(","), 1);
-    let route = Route::new(&src, &bind(layout, units), 0, 0, End::Scatter { convert: false });
-    route.expect("a plan").expect("something to move")
+    let given: Vec<Array> = arrays.iter().enumerate().map(given).collect();
+    let wish = |(at, (_, layout)): (usize, &(&[u64], &str))| (of(at), Wish::layout(layout));
+    let takes = Takes::Named(arrays.iter().enumerate().map(wish).collect());
+    let supply = supply_of(&given, (0, 1), &takes, (0, units));
+    supply.expect("a plan").expect("something to move")
 }
 
 /// Both ends of what a handshake comes to.
@@ -181,14 +189,15 @@ fn steps(mut stream: &[u8], bytes: usize) -> (Vec<Vec<u8>>, bool) {
 }
 
 fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
-    let route = route(index);
-    let bytes = route.bytes() as usize;
+    let supply = supply(index);
+    let bytes = supply.bytes as usize;
+    let lens: Vec<usize> = supply.legs.iter().map(|leg| leg.transfer().bytes() as usize).collect();
     let (stream, raw) = sent.plain();
     let (expected, bad) = steps(&stream, bytes);
-    let of = (Kernels::detect(), None, Threads::of(1));
-    let addr = ([127, 0, 0, 1], 9).into();
+    let of = (Kernels::detect(), Threads::of(1));
+    let addr = SocketAddr::from(([127, 0, 0, 1], 9));
     let way = Delivery::Frames(Box::new(Frames::new(sent.channel(sealed))));
-    let (mut lane, mut part) = (Lane::new(3, addr, way, route, (2, bytes)), vec![0; bytes]);
+    let (mut lane, mut part) = (Lane::new(addr, way, supply, 2), vec![0; bytes]);
     let mut taken = 0;
     let fault = loop {
         match lane.is_open() {
@@ -201,7 +210,9 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
             part.fill(0);
             let end = loop {
                 let turn = Turn { step: taken as u64, slot: 0, sense: false, uses: 1 };
-                match lane.receive(turn, &mut part, of) {
+                let mut rest = &mut part[..];
+                let parts = lens.iter().map(|&len| rest.split_off_mut(..len).expect("room"));
+                match lane.receive(turn, &mut parts.collect::<Vec<_>>(), of) {
                     Ok(_) if !lane.waits() => break None,
                     Ok(more) => assert!(more, "neither more nor an end"),
                     Err(fault) => break Some(fault),
@@ -249,7 +260,7 @@ fn main() {
     };
     let mut seeds = Vec::new();
     for (i, choice) in (0..ROUTES.len()).zip((0..).step_by(2)) {
-        let bytes = route(i).bytes() as usize;
+        let bytes = supply(i).bytes as usize;
         let open = message(&LaneOpen { bytes: bytes as u64 });
         let all = [&open[..], &step(0, bytes), &step(1, bytes)].concat();
         let cut = [&open[..], b"\n\n", &step(0, bytes), b"\n\n", &step(1, bytes)[..20], b"\n\n!xy"].concat();
@@ -259,9 +270,9 @@ fn main() {
         }
     }
     let asks = [message(&Ask::Begin), message(&Ask::Publish), message(&Ask::Abort)].concat();
-    seeds.push([&[10], &asks[..], b"\n\n", &asks].concat());
-    seeds.push([&[11], &asks[..], b"\n\n", &asks, b"\n\n!", &[20; 30]].concat());
-    let small = route(4).bytes() as usize;
+    seeds.push([&[12], &asks[..], b"\n\n", &asks].concat());
+    seeds.push([&[13], &asks[..], b"\n\n", &asks, b"\n\n!", &[20; 30]].concat());
+    let small = supply(4).bytes as usize;
     let words = [
         b"\n\n".to_vec(),
         b"\n\n!".to_vec(),

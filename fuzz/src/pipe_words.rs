@@ -11,7 +11,9 @@ mod driver;
 use polyduct_pipe::net::hub::StepHub;
 use polyduct_pipe::net::wire::{Ask, First, Halt, KnownUnit, Knows, LaneOpen, NearAsk, NearTell, Tell, Want};
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
-use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use polyduct_pipe::wire::{
+    Array, FromHost, Gives, Hello, Role, Takes, ToHost, Welcome, Wish, SEGMENTS_AT_ONCE,
+};
 use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
 use polyduct_slots::geometry::Sizes;
 use polyduct_slots::rebuild::{Granted, Position, Stands};
@@ -59,24 +61,13 @@ const READERS: u32 = 2;
 const DEPTH: u32 = 2;
 
 fn hello(program: u32, unit: u32, on_loss: OnLoss) -> Hello {
-    let dataset = Some(Dataset { shape: vec![8], elem: "u8".into() });
+    let gives = Gives::Arrays(vec![array()]);
     let role = match program {
-        0 => Role::Writer { dataset, depth: DEPTH, policy: Policy::Block, readers: 1 },
-        _ => Role::Reader { shape: None, elem: None, convert: false },
+        0 => Role::Writer { gives, depth: DEPTH, policy: Policy::Block, readers: 1 },
+        _ => Role::Reader { takes: takes() },
     };
     let (program, units) = if program == 0 { ("w".into(), WRITERS) } else { ("r".into(), READERS) };
-    Hello {
-        program,
-        unit,
-        units,
-        layout: "block".into(),
-        pid: 9,
-        space: 1,
-        start_time: 1,
-        on_loss,
-        role,
-        rejoin: None,
-    }
+    Hello { program, unit, units, pid: 9, space: 1, start_time: 1, on_loss, role, rejoin: None }
 }
 
 fn welcome() -> Welcome {
@@ -87,18 +78,28 @@ fn welcome() -> Welcome {
         readers: vec![READERS],
         depth: DEPTH,
         policy: Policy::Block,
-        dataset: Dataset { shape: vec![8], elem: "u8".into() },
-        layout: "block".into(),
+        arrays: vec![array()],
         writers_wait: false,
         readers_wait: vec![false],
         reader_programs: vec!["r".into()],
-        reader_layouts: vec!["block".into()],
-        converts: false,
+        reader_takes: vec![takes()],
     }
 }
 
-fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusal> {
-    (layout == "block").then_some(()).ok_or(Refusal::Malformed)
+fn array() -> Array {
+    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into() }
+}
+
+fn takes() -> Takes {
+    Takes::One(Wish::layout("block"))
+}
+
+fn check_terms(role: &Role, arrays: &[Array], _: u32) -> Result<(), Refusal> {
+    let is_good = match role {
+        Role::Writer { .. } => *arrays == [array()],
+        Role::Reader { takes } => takes.wishes().all(|wish| wish.layout == "block"),
+    };
+    is_good.then_some(()).ok_or(Refusal::Malformed)
 }
 
 /// The rendezvous, and what its driver knows.
@@ -114,7 +115,7 @@ struct Meeting {
 
 impl Meeting {
     fn new(on_loss: OnLoss) -> Meeting {
-        let (rendezvous, first) = Rendezvous::new([7; 16], hello(0, 0, on_loss), 1, Some(0), check_layout);
+        let (rendezvous, first) = Rendezvous::new([7; 16], hello(0, 0, on_loss), 1, Some(0), check_terms);
         assert_eq!(first, []);
         Meeting { on_loss, rendezvous, closed: BTreeSet::new(), built: 0, went: 0, failed: 0 }
     }
@@ -386,7 +387,7 @@ fn main() {
         let rejoin = Some(welcome());
         meet(conn, ToHost::Hello(Hello { rejoin, ..hello(program, unit, OnLoss::Wait) }))
     };
-    let forgetful = Some(Welcome { reader_layouts: Vec::new(), ..welcome() });
+    let forgetful = Some(Welcome { reader_takes: Vec::new(), ..welcome() });
     let forgets = Hello { rejoin: forgetful, ..hello(0, 1, OnLoss::Wait) };
     let forgets = meet(1, ToHost::Hello(forgets));
     let ready = |conn| meet(conn, ToHost::Ready);

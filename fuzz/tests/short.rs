@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 17] = [
+const TARGETS: [&str; 18] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
@@ -20,6 +20,7 @@ const TARGETS: [&str; 17] = [
     env!("CARGO_BIN_EXE_fuzz-domain-unit"),
     env!("CARGO_BIN_EXE_fuzz-pipe-words"),
     env!("CARGO_BIN_EXE_fuzz-pipe-stream"),
+    env!("CARGO_BIN_EXE_fuzz-bundle"),
 ];
 
 #[test]

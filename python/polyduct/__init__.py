@@ -15,6 +15,14 @@ The units of one program talk to each other as well:
     with polyduct.domain() as d:                # messages, calls, barriers, arrays in shared memory
         above = d.sendrecv((d.unit + 1) % d.units, a[-1], (d.unit - 1) % d.units)
 
+A step may have several arrays, each with its own layout on each side:
+
+    out = polyduct.open("pipe:state", "w", arrays={"u": polyduct.Array((512, 512), "f4", "block,*"), "mask": mask})
+    out.write({"u": u, "mask": mask})
+
+    for s in polyduct.open("pipe:state", "r", layouts={"u": "*,block"}):
+        analyse(s["u"])
+
 ``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
 ``PATH.raw``, ``PATH.safetensors#NAME``, ``PATH.zarr`` and ``store:DIR/NAME`` work as well.
 
@@ -27,6 +35,7 @@ A store keeps arrays on several disks, of which some may be lost; each is read i
 The interface; each name has a help of its own (``help(polyduct.open)``):
 
     open                        a port: Writer (with Step), Reader (with Steps, At); Stats, Addresses
+    Array                       of several in a step: BundleWriter (BundleStep), BundleReader (BundleSteps, ReadStep, Arrays), ArrayInfo
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
@@ -39,6 +48,14 @@ import typing as _typing
 
 # `X as X` makes a name part of the interface to type checkers; `__all__` below does to `import *`.
 from polyduct._at import At as At
+from polyduct._bundle_ports import (
+    BundleReader as BundleReader,
+    BundleStep as BundleStep,
+    BundleSteps as BundleSteps,
+    BundleWriter as BundleWriter,
+    ReadStep as ReadStep,
+)
+from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays
 from polyduct._domain import (
     Call as Call,
     Channel as Channel,

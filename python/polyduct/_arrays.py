@@ -18,7 +18,7 @@ Array: TypeAlias = "NDArray[Any]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 Seconds = TypeVar("Seconds", float, None, "float | None")
 
-_LINE = 64
+LINE = 64
 """Bytes of a cache line."""
 
 _LARGE = 64 << 10
@@ -104,8 +104,8 @@ class Form(Shaped):
         if size < _LARGE:
             array: Array = np.empty(self._stored, self.dtype)
             return array if self._is_c else array.transpose(self._inverse)
-        room = np.empty(size + _LINE, np.uint8)
-        start = -room.ctypes.data % _LINE
+        room = np.empty(size + LINE, np.uint8)
+        start = -room.ctypes.data % LINE
         return self.over(room[start : start + size])
 
     @property

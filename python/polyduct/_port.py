@@ -1,4 +1,4 @@
-"""What writers and readers have in common."""
+"""What all ports have in common, and those of one array."""
 
 from __future__ import annotations
 
@@ -47,46 +47,19 @@ class Addresses(NamedTuple):
 
 
 class _Port:
-    """What writers and readers have in common."""
+    """What all ports have in common."""
 
     _port: _native.WritePort | _native.ReadPort
     _url: str
     _closed: bool
-    _dtype: DType
-    _layout: Layout
-    _form: Form
-    _common: bool
 
-    def _start(self, url: str, dtype: DType, timeout: float | None) -> None:
+    def _start(self, url: str, timeout: float | None) -> None:
         self._url = url
         self._closed = False
         self._timeout = timeout
         self._readiness = Readiness(self._port.fileno)
         self._domain: Domain | None = None
-        self._dtype = dtype
-        self._layout = Layout._of(self._port.layout)
-        self._form = Form(self._port.layout, self.unit, dtype, url=url)
-        elem, fortran = code_of(self._form.dtype), self._form.is_fortran
-        self._common = elem is not None and fortran is not None
-        if elem is not None and fortran is not None:
-            # What steps of a few bytes have time for: the native module makes and knows the arrays itself.
-            self._port.set_form(elem, self._form.shape, fortran)
         watch(self)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array."""
-        return self._layout.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the elements."""
-        return self._dtype
-
-    @property
-    def layout(self) -> Layout:
-        """This program's layout; ``str(port.layout)`` is its text."""
-        return self._layout
 
     @property
     def unit(self) -> int:
@@ -142,16 +115,6 @@ class _Port:
                 self._port.domain(seconds("timeout", timeout), seconds("open_timeout", open_timeout), on_loss)
             )
         return self._domain
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """Shape of this unit's part, its halo included."""
-        return self._form.shape
-
-    @property
-    def local_dtype(self) -> DType:
-        """Type of the elements of this unit's array: `dtype`, or bytes for a layout that counts bytes."""
-        return self._form.dtype
 
     @property
     def closed(self) -> bool:
@@ -229,6 +192,51 @@ class _Port:
             self.close()
         else:
             self.abort()
+
+
+class _ArrayPort(_Port):
+    """A port of one array."""
+
+    _dtype: DType
+    _layout: Layout
+    _form: Form
+    _common: bool
+
+    def _start_array(self, url: str, dtype: DType, timeout: float | None) -> None:
+        self._dtype = dtype
+        self._layout = Layout._of(self._port.layout)
+        self._form = Form(self._port.layout, self.unit, dtype, url=url)
+        elem, fortran = code_of(self._form.dtype), self._form.is_fortran
+        self._common = elem is not None and fortran is not None
+        if elem is not None and fortran is not None:
+            # What steps of a few bytes have time for: the native module makes and knows the arrays itself.
+            self._port.set_form(elem, self._form.shape, fortran)
+        self._start(url, timeout)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._dtype
+
+    @property
+    def layout(self) -> Layout:
+        """This program's layout; ``str(port.layout)`` is its text."""
+        return self._layout
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of this unit's part, its halo included."""
+        return self._form.shape
+
+    @property
+    def local_dtype(self) -> DType:
+        """Type of the elements of this unit's array: `dtype`, or bytes for a layout that counts bytes."""
+        return self._form.dtype
 
     def _repr_html_(self) -> str:
         rows = [

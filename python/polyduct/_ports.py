@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 from numpy.typing import DTypeLike
 
 from polyduct._arrays import dims, is_text, natural, refused, seconds
+from polyduct._bundle_ports import BundleReader, BundleWriter
+from polyduct._bundles import Array
 from polyduct._layouts import Layout, text_of
 from polyduct._reader import Reader
 from polyduct._writer import Writer
@@ -55,10 +57,42 @@ def open(
     job: str | None = None,
     convert: bool = False,
 ) -> Reader: ...
+@overload
+def open(
+    url: str | os.PathLike[str],
+    mode: Literal["w"],
+    *,
+    arrays: Mapping[Any, Any],
+    unit: int | None = None,
+    units: int | None = None,
+    depth: int | None = None,
+    policy: Policy | None = None,
+    readers: int | Literal["any"] | None = None,
+    timeout: float | None = None,
+    on_loss: OnLoss | None = None,
+    program: str | None = None,
+    job: str | None = None,
+) -> BundleWriter: ...
+@overload
+def open(
+    url: str | os.PathLike[str],
+    mode: Literal["r"] = "r",
+    *,
+    layouts: str | Layout | Array | Mapping[Any, Any],
+    unit: int | None = None,
+    units: int | None = None,
+    timeout: float | None = None,
+    on_loss: OnLoss | None = None,
+    program: str | None = None,
+    job: str | None = None,
+    convert: bool = False,
+) -> BundleReader: ...
 def open(
     url: str | os.PathLike[str],
     mode: Literal["r", "w"] = "r",
     *,
+    arrays: Mapping[Any, Any] | None = None,
+    layouts: str | Layout | Array | Mapping[Any, Any] | None = None,
     layout: str | Layout | None = None,
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
@@ -75,7 +109,7 @@ def open(
     append: bool = False,
     chunks: int | Sequence[int] | None = None,
     compress: str | None = None,
-) -> Writer | Reader:
+) -> Writer | Reader | BundleWriter | BundleReader:
     """Opens a port, and waits until all units on both sides have come.
 
     url
@@ -91,6 +125,15 @@ def open(
     shape, dtype
         Shape and dtype of the whole array. A writer must give them; a reader may give what it expects, and
         must where plain bytes come.
+    arrays
+        Of a writer of several arrays in each step, in the place of shape, dtype and layout: a dictionary of
+        their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
+        or an array of NumPy that is like it, of which every unit has all. Pipes only.
+    layouts
+        Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
+        where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that
+        fit a name the first counts. What none fits is not moved. With ``convert`` the dtypes that are said
+        are converted to. Pipes only.
     unit, units
         Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
         mpiexec, srun, torchrun); without a launcher the only one.
@@ -166,7 +209,16 @@ def open(
             raise refused(name, f"{options[name]!r}; expected text")
     text = None if layout is None else text_of(layout)
     seconds("timeout", timeout)
+    several = arrays if mode == "w" else layouts
+    if (arrays, layouts) != (None, None):
+        name, other = ("arrays", layouts) if mode == "w" else ("layouts", arrays)
+        if other is not None:
+            raise refused("layouts" if mode == "w" else "arrays", "for the other side: " + name + " here")
+        if (shape, dtype, layout) != (None, None, None):
+            raise Misuse(f"with {name} each array has its own shape, dtype and layout")
     if mode == "w":
+        if several is not None and not convert:
+            return BundleWriter(url, several, options)
         if shape is None or dtype is None:
             raise Misuse("a writer must say shape and dtype")
         if convert:
@@ -177,6 +229,8 @@ def open(
             raise refused(name, "the writer's to say")
     if append:
         raise refused("append", "the writer's to say")
+    if several is not None:
+        return BundleReader(url, several, convert, options)
     if convert and dtype is None:
         raise refused("convert", "True; expected the dtype to convert to as well")
     return Reader(url, None if shape is None else dims("shape", shape), dtype, text, convert, options)

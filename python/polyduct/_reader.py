@@ -14,10 +14,10 @@ from polyduct._arrays import Array, seconds
 from polyduct._at import At
 from polyduct._dtypes import from_elem, same, to_elem
 from polyduct._layouts import Box
-from polyduct._port import _Port
+from polyduct._port import _ArrayPort
 
 
-class Reader(_Port):
+class Reader(_ArrayPort):
     """One unit's reading port; `polyduct.open` makes it.
 
     Iterating, by ``for`` or in asyncio by ``async for``, gives each step in one array that the next step
@@ -39,7 +39,7 @@ class Reader(_Port):
         self._port = _native.open_reader(url, layout, shape, elem, convert, {**options, "descr": None})
         given = from_elem(self._port.layout.elem, self._port.descr)
         dtype = given if local is None or not same(local, given) and elem != "bf16" else local
-        self._start(url, dtype, options["timeout"])
+        self._start_array(url, dtype, options["timeout"])
         self._array: Array | None = None
         self._number: int | None = None
         self._ended = False

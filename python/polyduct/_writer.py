@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, DTypeLike
 from polyduct import _native
 from polyduct._arrays import Array, seconds
 from polyduct._dtypes import DType, to_descr, to_elem
-from polyduct._port import _Port
+from polyduct._port import _ArrayPort
 from polyduct.errors import Closed, Misuse, WrongType
 
 
-class Writer(_Port):
+class Writer(_ArrayPort):
     """One unit's writing port; `polyduct.open` makes it.
 
     As a context manager it is closed at the end, or aborted by an exception, so that the readers do not take
@@ -37,7 +37,7 @@ class Writer(_Port):
         self._staging: Array | None = None
         self._staged = False
         self._in_place = self._port.in_place
-        self._start(url, local, options["timeout"])
+        self._start_array(url, local, options["timeout"])
 
     @property
     def next_step(self) -> int:

@@ -98,6 +98,11 @@ impl Plan {
         &self.transfers
     }
 
+    /// The same, for keeping.
+    pub fn into_transfers(self) -> Vec<Transfer> {
+        self.transfers
+    }
+
     /// Bytes moved by all transfers, counted in source elements.
     pub fn bytes(&self) -> u64 {
         self.transfers.iter().map(Transfer::bytes).sum()

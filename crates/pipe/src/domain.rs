@@ -220,7 +220,6 @@ impl PortDomain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Dataset;
     use polyduct_port::Policy;
 
     fn addresses(writers: u32, readers: &[u32]) -> Addresses {
@@ -231,13 +230,11 @@ mod tests {
             readers: readers.to_vec(),
             depth: 2,
             policy: Policy::Block,
-            dataset: Dataset { shape: vec![8], elem: "u8".into() },
-            layout: "*".into(),
+            arrays: Vec::new(),
             writers_wait: false,
             readers_wait: vec![],
             reader_programs: vec![],
-            reader_layouts: Vec::new(),
-            converts: false,
+            reader_takes: Vec::new(),
         })
     }
 

@@ -6,7 +6,7 @@ use polyduct_layout::LayoutError;
 use polyduct_message::link::{key::KeyError, net};
 use polyduct_message::{meeting, MessageError};
 use polyduct_os::{socket::whose, OsError};
-use polyduct_port::{PortError, PortName, Scope, UnitName};
+use polyduct_port::{BundleError, PortError, PortName, Scope, UnitName};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -168,9 +168,10 @@ impl PipeError {
     /// them.
     pub(crate) fn at(mut self, of: &str, me: UnitName) -> PipeError {
         match &mut self {
-            PipeError::Port(PortError::Layout { port: PortName::Pipe(pipe), .. }) if pipe.is_empty() => {
-                of.clone_into(pipe)
-            }
+            PipeError::Port(
+                PortError::Layout { port: PortName::Pipe(pipe), .. }
+                | PortError::Bundle { port: PortName::Pipe(pipe), .. },
+            ) if pipe.is_empty() => of.clone_into(pipe),
             PipeError::Port(PortError::Timeout { unit, .. } | PortError::Interrupted { unit, .. })
             | PipeError::System { unit, .. } => *unit = unit.or(Some(me)),
             _ => {}
@@ -183,6 +184,17 @@ impl PipeError {
 impl From<LayoutError> for PipeError {
     fn from(source: LayoutError) -> PipeError {
         PortError::Layout { port: named(""), source }.into()
+    }
+}
+
+/// Nor do bundles.
+impl From<BundleError> for PipeError {
+    fn from(source: BundleError) -> PipeError {
+        match source {
+            // The only array of a pipe has no name to be called by.
+            BundleError::Layout { name, source } if name.is_empty() => source.into(),
+            source => PortError::Bundle { port: named(""), source }.into(),
+        }
     }
 }
 
@@ -283,6 +295,12 @@ pub enum Mismatch {
         /// The unit.
         unit: UnitName,
         /// What was wrong.
+        error: String,
+    },
+    /// The reader asks for arrays that there are not, or for none of several.
+    #[error("{error}")]
+    Arrays {
+        /// What is wrong.
         error: String,
     },
 }

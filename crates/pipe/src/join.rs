@@ -124,12 +124,11 @@ pub fn not_duplicated(pipe: &str, what: &str, error: &std::io::Error) -> PipeErr
 }
 
 /// What a unit says of itself.
-pub fn hello(options: &Options, layout: &str, role: wire::Role) -> Result<Hello, OsError> {
+pub fn hello(options: &Options, role: wire::Role) -> Result<Hello, OsError> {
     Ok(Hello {
         program: options.program.clone(),
         unit: options.unit,
         units: options.units,
-        layout: layout.to_owned(),
         pid: std::process::id(),
         space: number_space(),
         start_time: ProcessId::current()?.start_time,

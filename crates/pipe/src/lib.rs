@@ -9,7 +9,8 @@
 //! | [`polyduct_slots`] | the step protocol in shared memory: who may fill, read and reuse a slot |
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
 //! | [`net`] | the way across hosts |
-//! | `bind` | what units say of their datasets and layouts, and the slots that they need |
+//! | `bind` | what units say of their arrays and layouts, and the slots that they need |
+//! | `work` | what a reader unit gets from each writer unit |
 //! | `programs` | what reader programs are called in texts |
 //! | `watch` | noticing that a peer has died |
 //! | [`writer`], [`reader`] | the two ends, wherever the others are |
@@ -38,6 +39,8 @@ mod serve;
 pub mod threads;
 mod watch;
 pub mod wire;
+#[doc(hidden)]
+pub mod work;
 pub mod writer;
 
 pub use at::At;

@@ -1,13 +1,14 @@
 //! The parts that a writer's and a reader's port share: names, waiting, counters, errors.
 
+use crate::bind::Kinds;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{silence, PipeError};
 use crate::programs::Programs;
+use crate::work::Work;
 use polyduct_copy::{Kernels, LastCache};
-use polyduct_layout::{Dataset, Plan};
 use polyduct_message::domain::Domain;
 use polyduct_os::{clock, spin::Spin, sync::Line};
-use polyduct_port::{Options, PortError, PortName, Reached, Scope, Stats, UnitName};
+use polyduct_port::{ArrayPart, Options, PortError, PortName, Reached, Scope, Stats, UnitName};
 use polyduct_slots::{bell::Unmet, bell::WaitLimits, fault::Fault, Slots, Stop};
 use std::time::Duration;
 
@@ -22,9 +23,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of a reader that gets its part by `plan`, and whose predecessors took `taken` steps.
-    pub fn new(plan: &Plan, len: usize, taken: u64) -> Share {
-        Share { bytes: len as u64, runs: plan.runs(), due: (taken == 0).then_some(0) }
+    /// Of a reader that gets its parts so, and whose predecessors took `taken` steps.
+    pub fn new(work: &Work, taken: u64) -> Share {
+        let bytes = work.arrays.iter().map(|array| array.at.len() as u64).sum();
+        Share { bytes, runs: work.runs(), due: (taken == 0).then_some(0) }
     }
 
     /// The reader took the writers' step `step`.
@@ -52,12 +54,13 @@ pub struct Port {
 /// Parts from this size on have their copies timed; below, reading the clock would cost more than the copy.
 pub const TIMED_FROM: usize = 16 << 10;
 
-/// Kernels for the parts of a dataset. The units of one host share its last-level cache: where a step does
+/// Kernels for the parts of these arrays. The units of one host share its last-level cache: where a step does
 /// not fit there as a whole, no unit's part stays, however small, and stores should not read lines only to
 /// overwrite them.
-pub fn kernels(dataset: &Dataset) -> Kernels {
+pub fn kernels(arrays: &Kinds<'_>) -> Kernels {
     let kernels = Kernels::detect();
-    match dataset.len_bytes() / 3 * 4 >= LastCache::detect().bytes as u64 {
+    let len = |&kind: &usize| arrays.mappings[kind].dataset().len_bytes();
+    match arrays.of.iter().map(len).fold(0, u64::saturating_add) / 3 * 4 >= LastCache::detect().bytes as u64 {
         true => kernels.stream_from(STREAM_FROM),
         false => kernels,
     }
@@ -174,9 +177,36 @@ impl Port {
         Err(PipeError::Port(PortError::WrongSize {
             port: PortName::Pipe(self.pipe.clone()),
             unit: Some(self.me.unit),
+            array: String::new(),
             expected: expected as u64,
             found: found as u64,
         }))
+    }
+
+    /// Checks the number and the sizes of the caller's parts of several arrays.
+    pub fn check_parts(
+        &self,
+        found: impl ExactSizeIterator<Item = usize>,
+        arrays: &[ArrayPart],
+    ) -> Result<(), PipeError> {
+        if found.len() != arrays.len() {
+            return Err(PipeError::Port(PortError::BadOption {
+                port: Some(PortName::Pipe(self.pipe.clone())),
+                option: "arrays",
+                found: found.len().to_string(),
+                expected: format!("one for each of the {} arrays", arrays.len()).into(),
+            }));
+        }
+        match found.zip(arrays).find(|(found, array)| *found != array.at.len()) {
+            None => Ok(()),
+            Some((found, array)) => Err(PipeError::Port(PortError::WrongSize {
+                port: PortName::Pipe(self.pipe.clone()),
+                unit: Some(self.me.unit),
+                array: array.name.clone(),
+                expected: array.at.len() as u64,
+                found: found as u64,
+            })),
+        }
     }
 
     /// Counts the time that `copy` takes of a part of so many bytes.

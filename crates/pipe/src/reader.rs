@@ -1,19 +1,18 @@
 //! The reading side of a pipe.
 
-use crate::bind::from_wire;
+use crate::bind::check_rules;
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
 use crate::join::{check_options, hello, system};
-use crate::port::{kernels, Port, Share};
+use crate::port::{Port, Share};
 use crate::ready::{Wait, Watch};
-use crate::threads::Threads;
-use crate::wire::{Hello, Role, Welcome};
+use crate::wire::{Hello, Role, Takes, Welcome, Wish};
+use crate::work::Work;
 use crate::{local, net, At};
-use polyduct_copy::{Conversion, Kernels};
-use polyduct_layout::{Dataset, ElemType, Layout, Mapping, Plan};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
-use polyduct_port::{Expect, Options, PortError, Side, Stats, UnitName};
+use polyduct_port::{ArrayPart, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName};
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
 
@@ -42,23 +41,6 @@ pub struct Reader {
     gathered: Vec<u8>,
 }
 
-/// What a reader unit gets, and how its bytes are moved.
-pub(crate) struct Work {
-    /// As this unit reads it.
-    pub dataset: Dataset,
-    /// The writers' mapping of what they write.
-    pub src: Mapping,
-    /// This program's mapping of what it reads.
-    pub dst: Mapping,
-    /// What is copied from whom; offsets count elements.
-    pub plan: Plan,
-    pub conversion: Option<Conversion>,
-    pub kernels: Kernels,
-    pub threads: Threads,
-    /// Bytes of this unit's part.
-    pub len: usize,
-}
-
 /// A reader unit's way to the steps, on one host or across hosts.
 pub(crate) trait ReaderEnd: Send + Sync {
     /// Waits for step `k` of this unit; says the same until it is [released](Self::release). `None` at the
@@ -83,9 +65,15 @@ pub(crate) trait ReaderEnd: Send + Sync {
     /// Whether looking for a step takes but microseconds.
     fn is_near(&self) -> bool;
 
-    /// Moves this unit's part of a step that it took into `part`. After a wait that was in vain the next call
-    /// goes on.
-    fn copy(&mut self, port: &mut Port, work: &Work, turn: Turn, part: &mut [u8]) -> Result<(), PipeError>;
+    /// Moves this unit's parts of a step that it took into `parts`, one for each array. After a wait that was
+    /// in vain the next call goes on.
+    fn copy(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        parts: &mut [&mut [u8]],
+    ) -> Result<(), PipeError>;
 
     /// Whether this unit's part lies in one piece, in order, in a slot that this unit has mapped.
     fn is_held(&self, _turn: Turn) -> bool {
@@ -116,36 +104,30 @@ pub(crate) struct Opening<'a> {
     pub hello: Hello,
     pub start: Duration,
     pub pipe: &'a str,
-    pub layout: Layout,
-    pub expect: &'a Expect,
 }
 
 impl Opening<'_> {
     /// What this unit of the pipe that the welcome is to reads.
     pub fn bind(&self, welcome: &Welcome) -> Result<Work, PipeError> {
-        let Opening { pipe, options, layout, expect, .. } = self;
-        let given = from_wire(&welcome.dataset)?;
-        let elem = expect.elem.unwrap_or(given.elem());
-        let conversion = conversion(pipe, &given, elem)?;
-        let dataset = Dataset::new(given.shape(), elem)?;
-        let src = welcome.layout.parse::<Layout>()?.bind(&given, u64::from(welcome.writers))?;
-        let (unit, units) = (u64::from(options.unit), u64::from(options.units));
-        let dst = layout.bind(&dataset, units)?;
-        let plan = Plan::to_reader(&src, &dst, unit)?;
-        let (kernels, threads) = (kernels(&given), Threads::of(options.units));
-        let len = dst.local_len_bytes(unit)? as usize;
-        Ok(Work { dataset, src, dst, plan, conversion, kernels, threads, len })
-    }
-
-    /// This program's mapping of what the writers write, of their element type.
-    pub fn seen(&self, work: &Work) -> Result<Mapping, PipeError> {
-        Ok(self.layout.bind(work.src.dataset(), u64::from(self.options.units))?)
+        let Opening { pipe, options, hello, .. } = self;
+        let takes = hello.role.takes().ok_or_else(|| PipeError::bad_peer(pipe, "a reader's welcome"))?;
+        Work::bind(pipe, welcome, takes, (options.unit, options.units))
     }
 }
 
+/// What a reader wants of an array, said to others.
+fn wish(layout: &str, expect: &Expect) -> Result<Wish, LayoutError> {
+    Ok(Wish {
+        layout: layout.parse::<Layout>()?.to_string(),
+        shape: expect.shape.clone(),
+        elem: expect.elem.map(|e| e.to_string()),
+        convert: expect.convert,
+    })
+}
+
 impl Reader {
-    /// Opens the pipe at `at` and waits until all units of this program, of the writer and of all reader
-    /// programs have come. The dataset is the writer's.
+    /// Opens the pipe at `at`, whose writers bring one array, and waits until all units of this program, of the
+    /// writer and of all reader programs have come. The dataset is the writer's.
     ///
     /// # Errors
     /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is done; [`PortError::Timeout`]
@@ -158,25 +140,53 @@ impl Reader {
         expect: &Expect,
         options: &Options,
     ) -> Result<Reader, PipeError> {
+        Reader::enter(at.into(), options, || Ok(Takes::One(wish(layout, expect)?)))
+    }
+
+    /// The same for those of several arrays that the rules choose: each array as the first rule says that fits
+    /// its name. What no rule fits is not moved.
+    ///
+    /// # Errors
+    /// As [`open`](Reader::open); [`PortError::Bundle`] for rules that cannot be, and
+    /// [`Mismatch::Arrays`](crate::Mismatch::Arrays) with all that fit no array.
+    pub fn open_arrays<'a>(
+        at: impl Into<At<'a>>,
+        rules: &[Rule],
+        options: &Options,
+    ) -> Result<Reader, PipeError> {
+        Reader::enter(at.into(), options, || {
+            check_rules(rules.iter().map(|rule| rule.pattern.as_str()))?;
+            let named = |rule: &Rule| {
+                let name = || rule.pattern.clone();
+                let wish = wish(&rule.layout, &rule.expect);
+                let wish = wish.map_err(|source| BundleError::Layout { name: name(), source })?;
+                Ok::<_, PipeError>((name(), wish))
+            };
+            Ok(Takes::Named(rules.iter().map(named).collect::<Result<_, _>>()?))
+        })
+    }
+
+    fn enter(
+        at: At<'_>,
+        options: &Options,
+        takes: impl FnOnce() -> Result<Takes, PipeError>,
+    ) -> Result<Reader, PipeError> {
         // Which of the reader programs this is, it learns from unit 0.
-        let (at, me) = (at.into(), check_options(options, Side::Reader(0))?);
+        let me = check_options(options, Side::Reader(0))?;
         let pipe = at.to_string();
         let open = || {
             let start = clock::now();
             at.check_name()?;
-            let layout: Layout = layout.parse()?;
-            let role = Role::Reader {
-                shape: expect.shape.clone(),
-                elem: expect.elem.map(|e| e.to_string()),
-                convert: expect.convert,
-            };
-            let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
-            let opening = Opening { options, hello, start, pipe: &pipe, layout, expect };
+            let hello = hello(options, Role::Reader { takes: takes()? }).map_err(system(&pipe))?;
+            let opening = Opening { options, hello, start, pipe: &pipe };
             let (port, end, work, next) = match at {
                 At::Name(name) => local::reader::open(name, &opening)?,
                 At::Host(place, trust) => net::reader::open(place, trust, &opening)?,
             };
-            let share = Share::new(&work.plan, work.len, next);
+            if work.arrays.is_empty() {
+                return Err(PipeError::bad_peer(&pipe, "a welcome to no array"));
+            }
+            let share = Share::new(&work, next);
             Ok(Reader { port, end, work, next, share, gathered: Vec::new() })
         };
         open().map_err(|e: PipeError| e.at(&pipe, me))
@@ -206,24 +216,20 @@ impl Reader {
         joined.map_err(|e| self.port.told(e))
     }
 
-    /// Shape and element type of what this unit reads.
+    /// Shape and element type of what this unit reads; of a bundle those of the first array.
     pub fn dataset(&self) -> &Dataset {
-        &self.work.dataset
+        self.mapping().dataset()
     }
 
-    /// The writers' mapping.
-    pub fn source_mapping(&self) -> &Mapping {
-        &self.work.src
-    }
-
-    /// This program's mapping.
+    /// This program's mapping; of a bundle that of the first array.
     pub fn mapping(&self) -> &Mapping {
-        &self.work.dst
+        &self.work.arrays[0].mapping
     }
 
-    /// What is copied from whom.
-    pub fn plan(&self) -> &Plan {
-        &self.work.plan
+    /// The arrays that this program takes, in the writers' order, and where this unit's parts of them lie in a
+    /// step: at least one.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        &self.work.arrays
     }
 
     /// Which unit of which program this is.
@@ -231,7 +237,7 @@ impl Reader {
         self.port.me
     }
 
-    /// Bytes of this unit's part.
+    /// Bytes of this unit's part of a step: of a bundle, of all parts and what lies between them.
     pub fn local_len_bytes(&self) -> usize {
         self.work.len
     }
@@ -274,6 +280,19 @@ impl Reader {
         self.port.check_len(part.len(), self.work.len)?;
         let Some(turn) = self.take()? else { return Ok(None) };
         self.copy(turn, part)?;
+        self.release(turn)?;
+        Ok(Some(turn.step))
+    }
+
+    /// The same into several places in memory: this unit's part of each of the [arrays](Self::arrays), in
+    /// their order.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, PipeError> {
+        self.port.check_parts(parts.iter().map(|part| part.len()), &self.work.arrays)?;
+        let Some(turn) = self.take()? else { return Ok(None) };
+        self.copy_parts(turn, parts)?;
         self.release(turn)?;
         Ok(Some(turn.step))
     }
@@ -329,7 +348,17 @@ impl Reader {
     }
 
     fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        self.end.copy(&mut self.port, &self.work, turn, part).map_err(|e| self.port.fail(e))
+        match &self.work.arrays[..] {
+            [_] => self.copy_parts(turn, &mut [part]),
+            _ => {
+                let mut parts = self.work.split(part);
+                self.copy_parts(turn, &mut parts)
+            }
+        }
+    }
+
+    fn copy_parts(&mut self, turn: Turn, parts: &mut [&mut [u8]]) -> Result<(), PipeError> {
+        self.end.copy(&mut self.port, &self.work, turn, parts).map_err(|e| self.port.fail(e))
     }
 
     fn release(&mut self, turn: Turn) -> Result<(), PipeError> {
@@ -411,16 +440,4 @@ impl Drop for Step<'_> {
             let _ = self.reader.release(self.turn);
         }
     }
-}
-
-/// The conversion from the writer's element type, if one is needed.
-fn conversion(pipe: &str, given: &Dataset, elem: ElemType) -> Result<Option<Conversion>, PipeError> {
-    if given.elem() == elem {
-        return Ok(None);
-    }
-    // Unit 0 refuses others before the welcome.
-    Conversion::between(given.elem(), elem).map(Some).ok_or_else(|| {
-        let given = given.elem();
-        PipeError::bad_peer(pipe, format!("a welcome to a pipe of {given}, which does not convert to {elem}"))
-    })
 }

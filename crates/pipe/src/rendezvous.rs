@@ -13,13 +13,14 @@ mod admit;
 mod guests;
 mod revive;
 
-use admit::{check_dataset, named};
+use admit::named;
 use guests::Guests;
 use polyduct_port::{OnLoss, Side, UnitName};
 
 use crate::error::{Mismatch, Refusal};
-use crate::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome, SEGMENTS_AT_ONCE};
+use crate::wire::{Array, FromHost, Gives, Hello, Role, Takes, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_slots::close::Ending;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
@@ -121,12 +122,12 @@ pub struct Rendezvous<F> {
     ended: Option<Refusal>,
     /// Whether it may take the place of an earlier unit 0.
     revives: bool,
-    /// Bytes that a writer's segment must have, as a function of layout and dataset: known to the driver.
-    check_layout: CheckLayout,
+    /// What arrays and layouts are, is known to the driver.
+    check_terms: CheckTerms,
 }
 
-/// Says what is wrong with a layout for a dataset (as text) and a number of units.
-pub type CheckLayout = fn(layout: &str, dataset: &Dataset, units: u32, writer: bool) -> Result<(), Refusal>;
+/// Says what is wrong with what a unit wants, where these arrays move and its program has so many units.
+pub type CheckTerms = fn(role: &Role, arrays: &[Array], units: u32) -> Result<(), Refusal>;
 
 /// Unit 0 of the writers.
 const FIRST: UnitName = UnitName { side: Side::Writer, unit: 0 };
@@ -144,7 +145,7 @@ impl<F> Rendezvous<F> {
         me: Hello,
         pid: u32,
         segment: Option<F>,
-        check_layout: CheckLayout,
+        check_terms: CheckTerms,
     ) -> (Self, Vec<Action>) {
         let readers = match &me.role {
             Role::Writer { readers, .. } => *readers,
@@ -166,7 +167,7 @@ impl<F> Rendezvous<F> {
             ended: None,
             // Guests have nothing that a new unit 0 could go on from.
             revives: readers > 0,
-            check_layout,
+            check_terms,
         };
         let mut actions = Vec::new();
         r.hello(OWN, pid, me, segment.into_iter().collect(), &mut actions);
@@ -382,20 +383,23 @@ impl<F> Rendezvous<F> {
         self.roll.enter(place, Member { conn, pid, terms }).map(|before| before.conn)
     }
 
-    /// The dataset, if a side has said it.
-    fn dataset(&self) -> Option<Dataset> {
+    /// The arrays, if a side has said what they are.
+    fn arrays(&self) -> Option<Cow<'_, [Array]>> {
         if let Some(w) = &self.welcome {
-            return Some(w.dataset.clone());
+            return Some(Cow::Borrowed(&w.arrays));
         }
-        match &self.roll.get(FIRST)?.terms.hello.role {
-            Role::Writer { dataset: Some(d), .. } => Some(d.clone()),
-            _ => self.roll.iter().find_map(|(_, member)| match &member.terms.hello.role {
-                Role::Reader { shape: Some(shape), elem: Some(elem), .. } => {
-                    Some(Dataset { shape: shape.clone(), elem: elem.clone() })
-                }
-                _ => None,
-            }),
-        }
+        let layout = match &self.roll.get(FIRST)?.terms.hello.role {
+            Role::Writer { gives: Gives::Arrays(arrays), .. } => return Some(Cow::Borrowed(arrays)),
+            Role::Writer { gives: Gives::Bytes { layout }, .. } => layout,
+            Role::Reader { .. } => return None,
+        };
+        self.roll.iter().find_map(|(_, member)| match &member.terms.hello.role {
+            Role::Reader { takes: Takes::One(wish) } => {
+                let (shape, elem, layout) = (wish.shape.clone()?, wish.elem.clone()?, layout.clone());
+                Some(Cow::Owned(vec![Array { name: String::new(), shape, elem, layout }]))
+            }
+            _ => None,
+        })
     }
 
     fn build_if_complete(&mut self, actions: &mut Vec<Action>) {
@@ -404,20 +408,16 @@ impl<F> Rendezvous<F> {
         if self.resident().count() as u64 != units.iter().map(|&u| u64::from(u)).sum::<u64>() {
             return;
         }
-        let built = self.dataset().ok_or(Refusal::Terms(Mismatch::NoDataset)).and_then(|dataset| {
+        let built = self.arrays().ok_or(Refusal::Terms(Mismatch::NoDataset)).and_then(|arrays| {
             for (place, Member { terms: Part { hello, .. }, .. }) in self.resident() {
-                if let Role::Reader { shape, elem, convert } = &hello.role {
-                    check_dataset(&dataset, shape.as_deref(), elem.as_deref(), *convert)?;
-                }
                 if place.unit == 0 {
-                    (self.check_layout)(&hello.layout, &dataset, hello.units, place.side == Side::Writer)
-                        .map_err(|e| named(e, place))?;
+                    (self.check_terms)(&hello.role, &arrays, hello.units).map_err(|e| named(e, place))?;
                 }
             }
-            Ok(dataset)
+            Ok(arrays.into_owned())
         });
-        let dataset = match built {
-            Ok(dataset) => dataset,
+        let arrays = match built {
+            Ok(arrays) => arrays,
             Err(why) => return actions.extend(self.abandon(why)),
         };
         let firsts = self.resident().filter(|(place, _)| place.unit == 0);
@@ -432,15 +432,11 @@ impl<F> Rendezvous<F> {
             readers: units[1..].to_vec(),
             depth,
             policy,
-            dataset,
-            layout: first.layout.clone(),
+            arrays,
             writers_wait: first.on_loss == OnLoss::Wait,
             readers_wait: readers.iter().map(|hello| hello.on_loss == OnLoss::Wait).collect(),
             reader_programs: self.programs.clone(),
-            reader_layouts: readers.iter().map(|hello| hello.layout.clone()).collect(),
-            converts: self
-                .resident()
-                .any(|(_, m)| matches!(m.terms.hello.role, Role::Reader { convert: true, .. })),
+            reader_takes: readers.iter().filter_map(|hello| hello.role.takes().cloned()).collect(),
         };
         actions.push(Action::Build(welcome.clone()));
         self.welcome = Some(welcome);

@@ -10,13 +10,51 @@ pub use polyduct_message::handshake::PIPE as PROTOCOL;
 /// The most segments that one message may ask for, so that the answers on their way stay few.
 pub const SEGMENTS_AT_ONCE: usize = 64;
 
-/// Shape and element type in a form that crosses the wire.
+/// An array of the writers in a form that crosses the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dataset {
+pub struct Array {
+    /// Its name; empty for the only array of a pipe that has no name.
+    pub name: String,
     /// Extents.
     pub shape: Vec<u64>,
     /// Element type as text.
     pub elem: String,
+    /// The writers' layout.
+    pub layout: String,
+}
+
+/// What a writer program brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gives {
+    /// These.
+    Arrays(Vec<Array>),
+    /// Plain bytes in this layout, for one array that the first reader describes.
+    Bytes {
+        /// The layout.
+        layout: String,
+    },
+}
+
+/// What a reader program wants of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// Its layout.
+    pub layout: String,
+    /// The shape that it expects.
+    pub shape: Option<Vec<u64>>,
+    /// The element type that it expects.
+    pub elem: Option<String>,
+    /// Whether the element type may be converted on the way.
+    pub convert: bool,
+}
+
+/// Which arrays a reader program takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Takes {
+    /// The only one that there is.
+    One(Wish),
+    /// Those whose names fit: see [`polyduct_port::select`].
+    Named(Vec<(String, Wish)>),
 }
 
 /// What a unit says first.
@@ -28,8 +66,6 @@ pub struct Hello {
     pub unit: u32,
     /// Units of its program.
     pub units: u32,
-    /// Layout of its program.
-    pub layout: String,
     /// Its process, by the number that it has for itself.
     pub pid: u32,
     /// The process namespace of that number; zero where the unit cannot look numbers up.
@@ -48,11 +84,11 @@ pub struct Hello {
 /// What only one side says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// A writer: comes with its segment of slots, except as a replacement that takes the readers' dataset.
-    /// Where it replaces one, that one's slots are used.
+    /// A writer: comes with its segment of slots, unless it takes the readers' dataset. Where it replaces
+    /// one, that one's slots are used.
     Writer {
-        /// The dataset; `None` takes the readers'.
-        dataset: Option<Dataset>,
+        /// What it brings.
+        gives: Gives,
         /// Slots.
         depth: u32,
         /// Queue policy.
@@ -62,12 +98,8 @@ pub enum Role {
     },
     /// A reader.
     Reader {
-        /// The shape it expects.
-        shape: Option<Vec<u64>>,
-        /// The element type it expects.
-        elem: Option<String>,
-        /// Whether the element type may be converted on the way.
-        convert: bool,
+        /// What it wants.
+        takes: Takes,
     },
 }
 
@@ -124,17 +156,41 @@ pub struct Welcome {
     /// Queue policy.
     pub policy: Policy,
     /// What moves.
-    pub dataset: Dataset,
-    /// The writers' layout.
-    pub layout: String,
+    pub arrays: Vec<Array>,
     /// Whether the writers wait for a replacement of a lost unit, unit 0 included.
     pub writers_wait: bool,
     /// The same of each reader program.
     pub readers_wait: Vec<bool>,
     /// The name of each reader program.
     pub reader_programs: Vec<String>,
-    /// The layout of each reader program.
-    pub reader_layouts: Vec<String>,
-    /// Whether a reader may convert the element type.
-    pub converts: bool,
+    /// What each reader program takes.
+    pub reader_takes: Vec<Takes>,
+}
+
+impl Role {
+    /// What a reader takes.
+    pub fn takes(&self) -> Option<&Takes> {
+        match self {
+            Role::Reader { takes } => Some(takes),
+            Role::Writer { .. } => None,
+        }
+    }
+}
+
+impl Takes {
+    /// What is wanted, of whichever arrays.
+    pub fn wishes(&self) -> impl Iterator<Item = &Wish> {
+        let (one, named) = match self {
+            Takes::One(wish) => (Some(wish), &[][..]),
+            Takes::Named(rules) => (None, &rules[..]),
+        };
+        one.into_iter().chain(named.iter().map(|(_, wish)| wish))
+    }
+}
+
+impl Wish {
+    /// An array in this layout, whatever it is.
+    pub fn layout(layout: &str) -> Wish {
+        Wish { layout: layout.to_owned(), shape: None, elem: None, convert: false }
+    }
 }

@@ -1,18 +1,20 @@
 //! The writing side of a pipe.
 
-use crate::bind::{bind_writer, to_wire};
+use crate::bind::{bind_writers, to_wire};
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
 use crate::join::{check_options, hello, system};
 use crate::port::{kernels, Port};
 use crate::ready::{Wait, Watch};
-use crate::wire::{Hello, Role};
+use crate::wire::{Array as WireArray, Gives, Hello, Role};
 use crate::{local, net, At};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
-use polyduct_port::{OnLoss, Options, PortError, Readers, Scope, Side, Stats};
+use polyduct_port::{
+    check_names, Array, ArrayPart, BundleError, OnLoss, Options, PortError, Readers, Scope, Side, Stats,
+};
 use polyduct_slots::{Begin, Turn};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -24,7 +26,8 @@ use std::time::Duration;
 pub struct Writer {
     port: Port,
     end: Box<dyn WriterEnd>,
-    mapping: Mapping,
+    /// At least one.
+    arrays: Vec<ArrayPart>,
     len: usize,
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
@@ -68,15 +71,8 @@ pub(crate) trait WriterEnd: Send + Sync {
 
     /// Writes step `n`, which has begun, from the caller's memory, through its slot unless there is a
     /// shorter way.
-    fn write(
-        &mut self,
-        port: &mut Port,
-        n: u64,
-        turn: Turn,
-        part: &[u8],
-        with: Kernels,
-    ) -> Result<(), PipeError> {
-        self.write_slot(port, n, turn, part, with)
+    fn write(&mut self, port: &mut Port, n: u64, turn: Turn, parts: &Parts<'_>) -> Result<(), PipeError> {
+        self.write_slot(port, n, turn, parts)
     }
 
     /// Fills the slot of step `n`, which has begun, and publishes it.
@@ -85,10 +81,9 @@ pub(crate) trait WriterEnd: Send + Sync {
         port: &mut Port,
         n: u64,
         turn: Turn,
-        part: &[u8],
-        with: Kernels,
+        parts: &Parts<'_>,
     ) -> Result<(), PipeError> {
-        port.timed(part.len(), |port| fill(port, self.slot_mut(turn), part, with))?;
+        port.timed(parts.len, |port| parts.fill(port, self.slot_mut(turn)))?;
         self.finish(port, n, Begin::Fill(turn))
     }
 
@@ -105,16 +100,35 @@ pub(crate) trait WriterEnd: Send + Sync {
     fn abort(&mut self, port: &mut Port);
 }
 
-/// Copies a part into its slot.
-pub(crate) fn fill(port: &Port, slot: &mut [u8], part: &[u8], with: Kernels) -> Result<(), PipeError> {
-    with.memcpy(slot.into(), part.into()).map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
+/// A unit's parts of a step in the caller's memory.
+pub(crate) struct Parts<'a> {
+    /// One for each array.
+    pub parts: &'a [&'a [u8]],
+    /// Where they belong in a slot.
+    pub arrays: &'a [ArrayPart],
+    /// Bytes of a slot.
+    pub len: usize,
+    pub kernels: Kernels,
 }
 
-/// A dataset given when opening, or left to the readers.
+impl Parts<'_> {
+    /// Copies all of them into a slot.
+    pub fn fill(&self, port: &Port, slot: &mut [u8]) -> Result<(), PipeError> {
+        self.parts.iter().zip(self.arrays).try_for_each(|(&part, array)| {
+            let room = slot.get_mut(array.at.clone()).unwrap_or_default();
+            let copied = self.kernels.memcpy(room.into(), part.into());
+            copied.map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
+        })
+    }
+}
+
+/// What a writer brings, or that this is left to the readers.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// This one.
+    /// One array without a name, in the layout that goes with it.
     Dataset(Dataset),
+    /// Arrays with names, and a layout each.
+    Bundle(Vec<Array>),
     /// The one that the first reader expects: for a single unit that passes plain bytes on.
     ByReader,
 }
@@ -122,19 +136,22 @@ pub enum Given {
 /// A writer that is about to open.
 pub(crate) struct Opening<'a> {
     pub options: &'a Options,
-    pub layout: Layout,
-    /// What the unit holds, if that is known before a reader has said it.
-    pub mapping: Option<Mapping>,
+    /// What the program brings, if that is known before a reader has said it.
+    pub arrays: Option<&'a [WireArray]>,
     pub hello: Hello,
     pub start: Duration,
 }
 
+/// One that has opened: its port, its end, the arrays that move, and the step at which the unit goes on.
+pub(crate) type Opened = (Port, Box<dyn WriterEnd>, Vec<WireArray>, u64);
+
 impl Writer {
-    /// Opens the pipe at `at` and waits until all units of this program and of the expected reader programs
+    /// Opens the pipe at `at` for what is `given`, a single array in this `layout` (bundles have theirs), and
+    /// waits until all units of this program and of the expected reader programs
     /// have come; where [any](Readers::Any) may come, for none of them. Across hosts unit 0 listens there.
     ///
     /// # Errors
-    /// [`PortError::Layout`] and [`PortError::BadOption`] before anything is allocated;
+    /// [`PortError::Layout`], [`PortError::Bundle`] and [`PortError::BadOption`] before anything is allocated;
     /// [`PipeError::NameTaken`]; [`PipeError::Link`] where unit 0 on another host does not let this unit in;
     /// [`PipeError::Refused`] when units disagree or do not come within the open timeout; the system's
     /// refusals.
@@ -151,39 +168,37 @@ impl Writer {
             at.check_name()?;
             check_any(given, options)?;
             at.check_writer(options)?;
-            let layout: Layout = layout.parse()?;
-            let (dataset, mapping) = match given {
-                Given::Dataset(d) => (Some(to_wire(d)), Some(bind_writer(&layout, d, options.units)?)),
-                Given::ByReader if options.units == 1 => (None, None),
-                Given::ByReader => {
-                    let (option, found) = ("units", options.units.to_string());
-                    let expected = "1 where the reader says the shape".into();
-                    return Err(PipeError::Port(PortError::BadOption {
-                        port: None,
-                        option,
-                        found,
-                        expected,
-                    }));
-                }
+            let gives = gives(given, layout, options)?;
+            let arrays = match &gives {
+                Gives::Arrays(arrays) => Some(arrays.clone()),
+                Gives::Bytes { .. } => None,
             };
+            arrays.as_ref().map(|arrays| bind_writers(arrays, options.units)).transpose()?;
             let (depth, policy) = (options.depth, options.policy);
-            let role = Role::Writer { dataset, depth, policy, readers: options.readers.to_wire() };
-            let hello = hello(options, &layout.to_string(), role).map_err(system(&pipe))?;
-            let opening = Opening { options, layout, mapping, hello, start };
-            let (port, end, mapping, next) = match at {
+            let role = Role::Writer { gives, depth, policy, readers: options.readers.to_wire() };
+            let hello = hello(options, role).map_err(system(&pipe))?;
+            let opening = Opening { options, arrays: arrays.as_deref(), hello, start };
+            let (port, end, arrays, next) = match at {
                 At::Name(name) => local::writer::open(name, me, opening)?,
                 At::Host(place, trust) => net::writer::open(place, trust, me, opening)?,
             };
-            let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
-            let kernels = kernels(mapping.dataset());
-            Ok(Writer { port, end, mapping, len, next, scratch: Vec::new(), kernels, closing: false })
+            let bound = bind_writers(&arrays, options.units)?;
+            let (_, len) = bound.lay_out(options.unit)?;
+            let (names, kernels) = (arrays.iter().map(|array| array.name.as_str()), kernels(&bound));
+            let arrays = bound.parts(names, options.unit)?;
+            Ok(Writer { port, end, arrays, len, next, scratch: Vec::new(), kernels, closing: false })
         };
         open().map_err(|e: PipeError| e.at(&pipe, me))
     }
 
-    /// The dataset and who owns what of it.
+    /// The dataset and who owns what of it; of a bundle that of the first array.
     pub fn mapping(&self) -> &Mapping {
-        &self.mapping
+        &self.arrays[0].mapping
+    }
+
+    /// The arrays, and where this unit's parts of them lie in a step: at least one.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        &self.arrays
     }
 
     /// Number of the next step, from 0.
@@ -191,7 +206,7 @@ impl Writer {
         self.next
     }
 
-    /// Bytes of this unit's part.
+    /// Bytes of this unit's part of a step: of a bundle, of all parts and what lies between them.
     pub fn local_len_bytes(&self) -> usize {
         self.len
     }
@@ -284,10 +299,31 @@ impl Writer {
     /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
         self.port.check_len(part.len(), self.len)?;
+        if let [_] = &self.arrays[..] {
+            return self.write_parts(&[part]);
+        }
+        let parts: Vec<&[u8]> = self.arrays.iter().map(|array| &part[array.at.clone()]).collect();
+        self.write_parts(&parts)
+    }
+
+    /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays), in
+    /// their order.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
+        self.port.check_parts(parts.iter().map(|part| part.len()), &self.arrays)?;
+        self.write_parts(parts)
+    }
+
+    fn write_parts(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
         let begin = self.begin()?;
+        let Writer { port, end, arrays, len, kernels, next, .. } = self;
         let written = match begin {
-            Begin::Drop => self.end.finish(&mut self.port, self.next, begin),
-            Begin::Fill(turn) => self.end.write(&mut self.port, self.next, turn, part, self.kernels),
+            Begin::Drop => end.finish(port, *next, begin),
+            Begin::Fill(turn) => {
+                end.write(port, *next, turn, &Parts { parts, arrays, len: *len, kernels: *kernels })
+            }
         };
         self.count(begin);
         written.map_err(|e| self.port.fail(e)).map(|()| begin != Begin::Drop)
@@ -419,6 +455,31 @@ impl DerefMut for StepMut<'_> {
             Begin::Drop => &mut self.writer.scratch,
             Begin::Fill(turn) => self.writer.end.slot_mut(turn),
         }
+    }
+}
+
+/// What a writer says that it brings.
+fn gives(given: &Given, layout: &str, options: &Options) -> Result<Gives, PipeError> {
+    let normal = |layout: &str| Ok::<_, PipeError>(layout.parse::<Layout>()?.to_string());
+    match given {
+        Given::Dataset(data) => Ok(Gives::Arrays(vec![to_wire("", data, &normal(layout)?)])),
+        Given::Bundle(arrays) => {
+            // Names that cannot be are told as such, and the empty one is that of an array alone.
+            check_names(arrays.iter().map(|array| array.name.as_str()))?;
+            let array = |array: &Array| {
+                let layout = array.layout.parse::<Layout>();
+                let named = |source| BundleError::Layout { name: array.name.clone(), source };
+                Ok(to_wire(&array.name, &array.dataset, &layout.map_err(named)?.to_string()))
+            };
+            Ok(Gives::Arrays(arrays.iter().map(array).collect::<Result<_, PipeError>>()?))
+        }
+        Given::ByReader if options.units == 1 => Ok(Gives::Bytes { layout: normal(layout)? }),
+        Given::ByReader => Err(PipeError::Port(PortError::BadOption {
+            port: None,
+            option: "units",
+            found: options.units.to_string(),
+            expected: "1 where the reader says the shape".into(),
+        })),
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::raw::{answer, connect, data, hello, name_of, reader, LEN};
+use common::raw::{answer, array, connect, data, hello, name_of, reader, LEN};
 use common::{reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::Incoming;
@@ -68,8 +68,8 @@ fn bytes_of(message: &ToHost) -> Vec<u8> {
 }
 
 fn writer(unit: u32) -> Hello {
-    let dataset = wire::Dataset { shape: vec![LEN], elem: "u8".into() };
-    hello(Role::Writer { dataset: Some(dataset), depth: 2, policy: Policy::Block, readers: 1 }, unit, 2)
+    let gives = wire::Gives::Arrays(vec![array(LEN)]);
+    hello(Role::Writer { gives, depth: 2, policy: Policy::Block, readers: 1 }, unit, 2)
 }
 
 fn memfd(len: u64, reserved: bool, sealed: bool) -> OwnedFd {
@@ -140,13 +140,11 @@ fn say_everything_wrong(pipe: &str) {
         readers: vec![u32::MAX],
         depth: 2,
         policy: Policy::Block,
-        dataset: wire::Dataset { shape: vec![1 << 60], elem: "u8".into() },
-        layout: "block".into(),
+        arrays: vec![array(1 << 60)],
         writers_wait: true,
         readers_wait: vec![false],
         reader_programs: vec!["r".into()],
-        reader_layouts: vec!["block".into()],
-        converts: false,
+        reader_takes: vec![wire::Takes::One(wire::Wish::layout("block"))],
     };
     let survivor = Hello { rejoin: Some(welcome), ..reader(0, 1) };
     assert_eq!(say(ToHost::Hello(survivor.clone()), &[]), Refusal::Over);
@@ -275,13 +273,11 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         readers: vec![1],
         depth: 2,
         policy: Policy::Block,
-        dataset: wire::Dataset { shape: vec![LEN], elem: "u8".into() },
-        layout: "block".into(),
+        arrays: vec![array(LEN)],
         writers_wait: false,
         readers_wait: vec![false],
         reader_programs: vec!["r".into()],
-        reader_layouts: vec!["*".into()],
-        converts: false,
+        reader_takes: vec![wire::Takes::One(wire::Wish::layout("*"))],
     };
     let len =
         Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block }) as u64;
@@ -303,10 +299,17 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         ("too many readers", with(&|w| w.readers = vec![u32::MAX; 300]), Some(memfd(len, true, true))),
         ("no depth", with(&|w| w.depth = 0), Some(memfd(len, true, true))),
         ("endless depth", with(&|w| w.depth = u32::MAX), Some(memfd(len, true, true))),
-        ("a bad layout", with(&|w| w.layout = "blok".into()), Some(memfd(len, true, true))),
-        ("a bad dtype", with(&|w| w.dataset.elem = "f7".into()), Some(memfd(len, true, true))),
-        ("a huge shape", with(&|w| w.dataset.shape = vec![u64::MAX; 3]), Some(memfd(len, true, true))),
-        ("other dims", with(&|w| w.dataset.shape = vec![4; 40]), Some(memfd(len, true, true))),
+        ("a bad layout", with(&|w| w.arrays[0].layout = "blok".into()), Some(memfd(len, true, true))),
+        ("a bad dtype", with(&|w| w.arrays[0].elem = "f7".into()), Some(memfd(len, true, true))),
+        ("a huge shape", with(&|w| w.arrays[0].shape = vec![u64::MAX; 3]), Some(memfd(len, true, true))),
+        ("other dims", with(&|w| w.arrays[0].shape = vec![4; 40]), Some(memfd(len, true, true))),
+        ("no arrays", with(&|w| w.arrays.clear()), Some(memfd(len, true, true))),
+        ("a nameless one of two", with(&|w| w.arrays.push(array(1))), Some(memfd(len, true, true))),
+        (
+            "two of one name",
+            with(&|w| w.arrays = vec![wire::Array { name: "u".into(), ..array(1) }; 2]),
+            Some(memfd(len, true, true)),
+        ),
     ];
     for (what, welcome, control) in &cases {
         let error = with_false_host(|conn| {
@@ -318,7 +321,7 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         });
         let typed = matches!(
             error,
-            PipeError::Port(PortError::BadPeer { .. }) | PipeError::Port(PortError::Layout { .. })
+            PipeError::Port(PortError::BadPeer { .. } | PortError::Layout { .. } | PortError::Bundle { .. })
         );
         assert!(typed, "{what}: {error}");
     }

@@ -4,7 +4,7 @@
 //! every connection that it closes.
 
 use polyduct_pipe::rendezvous::{Action, ConnId, Rendezvous};
-use polyduct_pipe::wire::{Dataset, FromHost, Hello, Role, ToHost, Welcome};
+use polyduct_pipe::wire::{Array, FromHost, Gives, Hello, Role, Takes, ToHost, Welcome, Wish};
 use polyduct_pipe::{Mismatch, OnLoss, Policy, Refusal, Side, UnitName};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -54,18 +54,17 @@ impl Sizes {
     fn hello(&self, program: u32, unit: u32) -> Hello {
         let role = match program {
             0 => Role::Writer {
-                dataset: Some(dataset()),
+                gives: gives(),
                 depth: 2,
                 policy: if self.is_open() { Policy::Latest } else { Policy::Block },
                 readers: self.programs,
             },
-            _ => Role::Reader { shape: None, elem: None, convert: false },
+            _ => Role::Reader { takes: takes() },
         };
         Hello {
             program: format!("p{program}"),
             unit,
             units: if program == 0 { self.writers } else { self.units },
-            layout: "block".into(),
             pid: 1,
             space: 1,
             start_time: 1,
@@ -105,13 +104,11 @@ impl Sizes {
             readers: vec![self.units; self.programs as usize],
             depth: 2,
             policy: if self.is_open() { Policy::Latest } else { Policy::Block },
-            dataset: dataset(),
-            layout: "block".into(),
+            arrays: vec![array()],
             writers_wait: self.on_loss == OnLoss::Wait,
             readers_wait: vec![self.on_loss == OnLoss::Wait; self.programs as usize],
             reader_programs: (1..=self.programs).map(|p| format!("p{p}")).collect(),
-            reader_layouts: vec!["block".into(); self.programs as usize],
-            converts: false,
+            reader_takes: vec![takes(); self.programs as usize],
         }
     }
 }
@@ -119,13 +116,25 @@ impl Sizes {
 /// What the pipes of these tests have in the place of a random number.
 const ID: [u8; 16] = [7; 16];
 
-fn dataset() -> Dataset {
-    Dataset { shape: vec![8], elem: "u8".into() }
+fn array() -> Array {
+    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into() }
 }
 
-fn check_layout(layout: &str, _: &Dataset, _: u32, _: bool) -> Result<(), Refusal> {
+fn gives() -> Gives {
+    Gives::Arrays(vec![array()])
+}
+
+fn takes() -> Takes {
+    Takes::One(Wish::layout("block"))
+}
+
+fn check_terms(role: &Role, arrays: &[Array], _: u32) -> Result<(), Refusal> {
+    let layout = match role {
+        Role::Writer { .. } => arrays.first().map(|array| &array.layout),
+        Role::Reader { takes } => takes.wishes().next().map(|wish| &wish.layout),
+    };
     match layout {
-        "block" => Ok(()),
+        Some(layout) if layout == "block" => Ok(()),
         _ => Err(Refusal::Terms(Mismatch::Layout { unit: HOST, error: "not a layout".into() })),
     }
 }
@@ -141,25 +150,32 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 
 fn any_hello() -> impl Strategy<Value = Hello> {
     let number = || prop_oneof![6 => 0u32..4, 1 => Just(4096), 1 => Just(u32::MAX)];
+    let layout = || any::<bool>().prop_map(|bad| if bad { "bad" } else { "block" });
+    let gives = (any::<bool>(), layout()).prop_map(|(late, layout)| match late {
+        true => Gives::Bytes { layout: layout.into() },
+        false => Gives::Arrays(vec![Array { layout: layout.into(), ..array() }]),
+    });
+    let wish = (any::<bool>(), any::<bool>(), layout()).prop_map(|(other, convert, layout)| Wish {
+        shape: other.then(|| vec![9]),
+        convert,
+        ..Wish::layout(layout)
+    });
     let role = prop_oneof![
-        (any::<bool>(), number()).prop_map(|(late, readers)| Role::Writer {
-            dataset: (!late).then(dataset),
+        (gives, number()).prop_map(|(gives, readers)| Role::Writer {
+            gives,
             depth: 2,
             policy: Policy::Block,
             readers,
         }),
-        (any::<bool>(), any::<bool>()).prop_map(|(other, convert)| Role::Reader {
-            shape: other.then(|| vec![9]),
-            elem: None,
-            convert,
+        (any::<bool>(), wish).prop_map(|(named, wish)| Role::Reader {
+            takes: if named { Takes::Named(vec![("*".into(), wish)]) } else { Takes::One(wish) },
         }),
     ];
-    let names = (0u32..5, number(), number(), any::<bool>(), any::<bool>());
-    (names, role).prop_map(|((program, unit, units, bad, wait), role)| Hello {
+    let names = (0u32..5, number(), number(), any::<bool>());
+    (names, role).prop_map(|((program, unit, units, wait), role)| Hello {
         program: format!("p{program}"),
         unit,
         units,
-        layout: if bad { "bad".into() } else { "block".into() },
         pid: 1,
         space: 1,
         start_time: 1,
@@ -235,7 +251,7 @@ struct Driver {
 
 impl Driver {
     fn new(sizes: Sizes) -> Driver {
-        let (rendezvous, first) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_layout);
+        let (rendezvous, first) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_terms);
         let mut driver = Driver {
             rendezvous,
             sizes,
@@ -526,12 +542,8 @@ fn survivors_have_their_places_before_replacements() {
 }
 
 /// What unit 0 of a pipe answers to these hellos, and what it says at the deadline.
-fn answers(sizes: Sizes, dataset: Dataset, hellos: Vec<Hello>) -> (Vec<Refusal>, String) {
-    let mut me = sizes.hello(0, 0);
-    if let Role::Writer { dataset: given, .. } = &mut me.role {
-        *given = Some(dataset);
-    }
-    let (mut rendezvous, _) = Rendezvous::new(ID, me, 1, Some(0), check_layout);
+fn answers(sizes: Sizes, hellos: Vec<Hello>) -> (Vec<Refusal>, String) {
+    let (mut rendezvous, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_terms);
     let mut refused = Vec::new();
     for (conn, hello) in (1..).zip(hellos) {
         let actions = rendezvous.handle(conn, 2, ToHost::Hello(hello), vec![]);
@@ -548,17 +560,15 @@ fn answers(sizes: Sizes, dataset: Dataset, hellos: Vec<Hello>) -> (Vec<Refusal>,
 }
 
 #[test]
-fn an_impossible_conversion_is_refused_before_the_welcome() {
+fn a_unit_that_is_awaited_in_vain_was_turned_away_for_a_reason_that_is_told() {
     let sizes = Sizes { writers: 1, programs: 1, units: 1, on_loss: OnLoss::Raise };
-    let given = Dataset { shape: vec![8], elem: "f32".into() };
-    let role = Role::Reader { shape: None, elem: Some("i32".into()), convert: true };
-    let (refused, end) = answers(sizes, given, vec![Hello { role, ..sizes.hello(1, 0) }]);
-    assert_eq!(refused, [Refusal::Terms(Mismatch::Conversion { from: "f32".into(), to: "i32".into() })]);
-    // Those who wait for the unit in vain hear why it is not there.
+    let role = Role::Reader { takes: Takes::One(Wish::layout("bad")) };
+    let (refused, end) = answers(sizes, vec![Hello { role, ..sizes.hello(1, 0) }]);
+    let unit = UnitName { side: Side::Reader(0), unit: 0 };
+    assert_eq!(refused, [Refusal::Terms(Mismatch::Layout { unit, error: "not a layout".into() })]);
     assert_eq!(
         end,
-        "reader program 1 of 1 did not come within 50 ms; turned away was one because the reader wants f32 converted \
-         to i32; there are f32↔bf16, f32↔f16 and f64↔f32"
+        "reader program 1 of 1 did not come within 50 ms; turned away was one because reader unit 0: not a layout"
     );
 }
 
@@ -567,7 +577,7 @@ fn programs_taken_for_one_are_told_to_name_themselves() {
     let sizes = Sizes { writers: 2, programs: 2, units: 1, on_loss: OnLoss::Raise };
     let other = Hello { units: 3, unit: 1, ..sizes.hello(1, 0) };
     let hellos = vec![sizes.hello(1, 0), sizes.hello(1, 0), other];
-    let (refused, _) = answers(sizes, dataset(), hellos);
+    let (refused, _) = answers(sizes, hellos);
     assert_eq!(refused.len(), 2);
     for why in refused {
         assert!(why.to_string().ends_with("open each with its own program name)"), "{why}");
@@ -578,12 +588,12 @@ fn programs_taken_for_one_are_told_to_name_themselves() {
 #[test]
 fn a_survivor_whose_welcome_lacks_layouts_is_refused() {
     let sizes = Sizes { writers: 2, programs: 1, units: 1, on_loss: OnLoss::Wait };
-    let (mut r, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_layout);
+    let (mut r, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_terms);
     let mut says = |conn, welcome| {
         let rejoin = Some(welcome);
         r.handle(conn, 9, ToHost::Hello(Hello { rejoin, ..sizes.hello(0, 1) }), vec![1, 2])
     };
-    let refused = says(1, Welcome { reader_layouts: vec![], ..sizes.welcome() });
+    let refused = says(1, Welcome { reader_takes: vec![], ..sizes.welcome() });
     assert_eq!(refused, [Action::Send(1, FromHost::Refused(Refusal::Over)), Action::Drop(1)]);
     says(2, sizes.welcome());
     assert!(r.handle(2, 9, ToHost::Slots(vec![0, 1]), vec![3, 4]).is_empty());

@@ -24,3 +24,8 @@ pub(crate) fn standard_file<'a>(
 pub(crate) fn needs_dataset() -> Error {
     Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }
 }
+
+/// Several arrays go through pipes only.
+pub(crate) fn only_pipes() -> Error {
+    Error::Misuse { what: "several arrays in a step go through a pipe (pipe:NAME)".into() }
+}

@@ -48,8 +48,8 @@ pub use polyduct_pipe::ready;
 pub use polyduct_pipe::{Addresses, Mismatch, PipeError, Refusal, Tried};
 pub use polyduct_port::Options as PortOptions;
 pub use polyduct_port::{
-    Interrupt, OnLoss, Peer, Policy, PortError, PortName, Reached, Readers, Scope, Side, Stats, UnitName,
-    MAX_UNITS,
+    Array, ArrayPart, BundleError, Expect, Interrupt, OnLoss, Peer, Policy, PortError, PortName, Reached,
+    Readers, Rule, Scope, Side, Stats, UnitName, MAX_UNITS,
 };
 pub use polyduct_store as store;
 pub use reader::Reader;

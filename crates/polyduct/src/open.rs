@@ -5,7 +5,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::Given;
-use polyduct_port::{Expect, Interrupt, OnLoss, Options, Policy, Readers};
+use polyduct_port::{Array, Expect, Interrupt, OnLoss, Options, Policy, Readers, Rule};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::{Compression, Dims};
 use polyduct_store::Attributes;
@@ -261,6 +261,27 @@ impl Open {
         self.write_given(&Given::Dataset(*dataset), layout)
     }
 
+    /// Opens for writing several arrays in each step: a bundle.
+    ///
+    /// ```no_run
+    /// use polyduct::{layout::{Dataset, ElemType}, open, Array};
+    ///
+    /// let array = |name: &str, shape: &[u64]| {
+    ///     let dataset = Dataset::new(shape, ElemType::F32)?;
+    ///     Ok::<_, polyduct::layout::LayoutError>(Array { name: name.into(), dataset, layout: "block".into() })
+    /// };
+    /// let arrays = [array("weight", &[4096])?, array("bias", &[16])?];
+    /// let mut out = open("pipe:model").unit(0).units(1).write_arrays(&arrays)?;
+    /// out.write_arrays(&[&[0; 4096 * 4], &[0; 16 * 4]])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Open::write); [`Error::Misuse`] when the other end is no pipe.
+    pub fn write_arrays(self, arrays: &[Array]) -> Result<Writer, Error> {
+        self.write_given(&Given::Bundle(arrays.to_vec()), "")
+    }
+
     /// Opens a pipe for writing as a single unit that takes the dataset from the first reader: for passing on
     /// plain bytes whose meaning only the reader knows.
     ///
@@ -287,15 +308,37 @@ impl Open {
     ///
     /// # Errors
     /// As [`write`](Open::write), and [`polyduct_pipe::Reader::open`].
-    pub fn read(mut self, layout: &str) -> Result<Reader, Error> {
+    pub fn read(self, layout: &str) -> Result<Reader, Error> {
+        let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
+        self.read_taken(&Taken::One(layout, &expect))
+    }
+
+    /// Opens for reading those of several arrays that the rules choose, each as the first rule says that fits
+    /// its name.
+    ///
+    /// # Errors
+    /// As [`read`](Open::read), and [`polyduct_pipe::Reader::open_arrays`]; [`Error::Misuse`] when the other
+    /// end is no pipe.
+    pub fn read_arrays(self, rules: &[Rule]) -> Result<Reader, Error> {
+        self.read_taken(&Taken::Named(rules))
+    }
+
+    fn read_taken(mut self, taken: &Taken<'_>) -> Result<Reader, Error> {
         self.place()?;
         let target = self.target(Mode::Read)?;
-        let expect = Expect { shape: self.shape.clone(), elem: self.elem, convert: self.convert };
         let opening = Opening::begin(&target, Mode::Read);
-        let port = Reader::open(&target, layout, &expect, &self.options, self.trust);
+        let port = Reader::open(&target, taken, &self.options, self.trust);
         opening.end(port.is_ok());
         port
     }
+}
+
+/// What a reader takes.
+pub(crate) enum Taken<'a> {
+    /// The only array, in a layout.
+    One(&'a str, &'a Expect),
+    /// Those that rules choose.
+    Named(&'a [Rule]),
 }
 
 /// Options of a pipe across hosts: how long hosts may be silent, and whether units of one share memory, are

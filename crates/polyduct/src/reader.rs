@@ -1,7 +1,8 @@
 //! The reading port of whatever a URL names.
 
 use crate::at::{At, Rows};
-use crate::files::standard_file;
+use crate::files::{only_pipes, standard_file};
+use crate::open::Taken;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -9,7 +10,7 @@ use polyduct_pipe as pipe;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
-use polyduct_port::{Expect, PortName, Stats};
+use polyduct_port::{ArrayPart, PortName, Stats};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -29,26 +30,27 @@ enum ReadEnd {
 impl Reader {
     pub(crate) fn open(
         target: &Target,
-        layout: &str,
-        expect: &Expect,
+        taken: &Taken<'_>,
         options: &store::Options,
         trust: Option<Trust>,
     ) -> Result<Reader, Error> {
-        let end = match target {
-            Target::Pipe(name) => {
-                ReadEnd::Pipe(Box::new(pipe::Reader::open(name, layout, expect, &options.port)?))
-            }
-            Target::Net(place) => {
+        let pipe = |at: pipe::At<'_>, options| match taken {
+            Taken::One(layout, expect) => pipe::Reader::open(at, layout, expect, options),
+            Taken::Named(rules) => pipe::Reader::open_arrays(at, rules, options),
+        };
+        let end = match (target, taken) {
+            (Target::Pipe(name), _) => ReadEnd::Pipe(Box::new(pipe(name.into(), &options.port)?)),
+            (Target::Net(place), _) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
-                let options = crate::open::across(&options.port)?;
-                ReadEnd::Pipe(Box::new(pipe::Reader::open((place, &trust), layout, expect, &options)?))
+                ReadEnd::Pipe(Box::new(pipe((place, &trust).into(), &crate::open::across(&options.port)?)?))
             }
-            Target::Store(path) => {
+            (_, Taken::Named(_)) => return Err(only_pipes()),
+            (Target::Store(path), Taken::One(layout, expect)) => {
                 options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
                 ReadEnd::Store(Box::new(disk::StoreReader::open(&dir, &name, layout, expect, options)?))
             }
-            file => {
+            (file, Taken::One(layout, expect)) => {
                 let (path, format, options) = standard_file(file, options)?;
                 ReadEnd::File(Box::new(store::FileReader::open(path, format, layout, expect, &options)?))
             }
@@ -100,7 +102,16 @@ impl Reader {
         }
     }
 
-    /// This program's mapping.
+    /// The arrays that this program takes, and where this unit's parts of them lie in a step; of a file or a
+    /// store, which have one, none.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.arrays(),
+            ReadEnd::File(_) | ReadEnd::Store(_) => &[],
+        }
+    }
+
+    /// This program's mapping; of several arrays that of the first.
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             ReadEnd::Pipe(r) => r.mapping(),
@@ -109,12 +120,25 @@ impl Reader {
         }
     }
 
-    /// Bytes of this unit's part.
+    /// Bytes of this unit's part of a step: of several arrays, of all parts and what lies between them.
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
             ReadEnd::File(r) => r.local_len_bytes(),
             ReadEnd::Store(r) => r.local_len_bytes(),
+        }
+    }
+
+    /// Waits for the next step and copies this unit's part of each of the [arrays](Self::arrays) into its place
+    /// in `parts`, which may lie anywhere in memory. Returns the writer's number of the step, `None` at the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Misuse`] where this is no pipe.
+    pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, Error> {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => Ok(r.read_arrays(parts)?),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Err(only_pipes()),
         }
     }
 

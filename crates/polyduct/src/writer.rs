@@ -1,6 +1,6 @@
 //! The writing port of whatever a URL names.
 
-use crate::files::{needs_dataset, standard_file};
+use crate::files::{needs_dataset, only_pipes, standard_file};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -8,7 +8,7 @@ use polyduct_pipe as pipe;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Given};
-use polyduct_port::{PortName, Stats};
+use polyduct_port::{ArrayPart, PortName, Stats};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
 
@@ -50,7 +50,7 @@ impl Writer {
                 WriteEnd::Pipe(Box::new(pipe::Writer::open((place, &trust), given, layout, &options)?))
             }
             Target::Store(path) => {
-                let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                let data = single(given)?;
                 options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
                 let port = disk::StoreWriter::open(&dir, &name, data, layout, append, options)?;
@@ -58,7 +58,7 @@ impl Writer {
             }
             file => {
                 let (path, format, options) = standard_file(file, options)?;
-                let Given::Dataset(data) = given else { return Err(needs_dataset()) };
+                let data = single(given)?;
                 WriteEnd::File(Box::new(store::FileWriter::open(path, format, data, layout, &options)?))
             }
         };
@@ -89,7 +89,16 @@ impl Writer {
         }
     }
 
-    /// The dataset and who owns what of it.
+    /// The arrays, and where this unit's parts of them lie in a step; of a file or a store, which have one,
+    /// none.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        match &self.end {
+            WriteEnd::Pipe(w) => w.arrays(),
+            WriteEnd::File(_) | WriteEnd::Store(_) => &[],
+        }
+    }
+
+    /// The dataset and who owns what of it; of several arrays those of the first.
     pub fn mapping(&self) -> &Mapping {
         match &self.end {
             WriteEnd::Pipe(w) => w.mapping(),
@@ -103,7 +112,7 @@ impl Writer {
         self.mapping().dataset()
     }
 
-    /// Bytes of this unit's part.
+    /// Bytes of this unit's part of a step: of several arrays, of all parts and what lies between them.
     pub fn local_len_bytes(&self) -> usize {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
@@ -182,6 +191,18 @@ impl Writer {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
             WriteEnd::Store(w) => Ok(w.write(part).map(|()| true)?),
+        }
+    }
+
+    /// Writes this unit's part of each of the [arrays](Self::arrays) of the next step, from wherever in memory
+    /// they lie. Returns `false` when a lossy queue dropped the step.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`Error::Misuse`] where this is no pipe.
+    pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, Error> {
+        match &mut self.end {
+            WriteEnd::Pipe(w) => Ok(w.write_arrays(parts)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
         }
     }
 
@@ -341,5 +362,14 @@ impl DerefMut for StepMut<'_> {
             StepEnd::File(step) => step,
             StepEnd::Store(step) => step,
         }
+    }
+}
+
+/// The one array that a file or a store can be given.
+fn single(given: &Given) -> Result<&Dataset, Error> {
+    match given {
+        Given::Dataset(data) => Ok(data),
+        Given::Bundle(_) => Err(only_pipes()),
+        Given::ByReader => Err(needs_dataset()),
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of any port. Pipes, files and stores add what only they meet.
 
-use crate::{Peer, PortName, UnitName};
+use crate::{BundleError, Peer, PortName, UnitName};
 use polyduct_layout::LayoutError;
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +28,14 @@ pub enum PortError {
         /// What is wrong.
         source: LayoutError,
     },
+    /// The arrays of a port are no bundle, or one that is asked for is not among them.
+    #[error("{port}: {source}")]
+    Bundle {
+        /// The port.
+        port: PortName,
+        /// What is wrong.
+        source: BundleError,
+    },
     /// An option has a value that it cannot have.
     #[error("{}{option} is {found}; expected {expected}", at(port))]
     BadOption {
@@ -41,12 +49,14 @@ pub enum PortError {
         expected: Cow<'static, str>,
     },
     /// An array of the wrong size was given to a write or a read.
-    #[error("{port}: the array has {found} bytes; {} {expected}", part(*unit))]
+    #[error("{port}: the array{} has {found} bytes; {} {expected}", called(array), part(*unit))]
     WrongSize {
         /// The port.
         port: PortName,
         /// This unit, where it is its part.
         unit: Option<u32>,
+        /// The array's name, where it has one.
+        array: String,
         /// Bytes of the part.
         expected: u64,
         /// Bytes given.
@@ -183,9 +193,11 @@ impl PortError {
         use PortError::*;
         match self {
             BadOption { port, .. } => port.as_ref(),
-            Layout { port, .. } | WrongSize { port, .. } | Closed { port } | PeerLost { port, .. } => {
-                Some(port)
-            }
+            Layout { port, .. }
+            | Bundle { port, .. }
+            | WrongSize { port, .. }
+            | Closed { port }
+            | PeerLost { port, .. } => Some(port),
             PeerAborted { port, .. } | UnevenSteps { port, .. } | Disagree { port, .. } => Some(port),
             BadPeer { port, .. } | Timeout { port, .. } | Interrupted { port, .. } => Some(port),
         }
@@ -222,6 +234,14 @@ impl PortError {
 
 fn at(port: &Option<PortName>) -> String {
     port.as_ref().map_or_else(String::new, |port| format!("{port}: "))
+}
+
+/// The name of an array, where it has one.
+fn called(array: &str) -> String {
+    match array {
+        "" => String::new(),
+        name => format!(" {name:?}"),
+    }
 }
 
 fn part(unit: Option<u32>) -> String {

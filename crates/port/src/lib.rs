@@ -2,6 +2,7 @@
 //!
 //! | module | idea |
 //! |---|---|
+//! | `bundle`, `select` | several named arrays in a step, and which of them a reader takes |
 //! | `names` | what ports and units are called in errors |
 //! | `options` | what a unit says when it opens a port |
 //! | `expect` | what a reader expects of the dataset |
@@ -11,15 +12,19 @@
 //! Nothing here moves bytes.
 #![forbid(unsafe_code)]
 
+mod bundle;
 mod error;
 mod expect;
 mod names;
 mod options;
+mod select;
 mod stats;
 
+pub use bundle::{check_name, check_names, lay_out, Array, ArrayPart, BundleError, MAX_ARRAYS, NAME_BYTES};
 pub use error::{PortError, Reached, Scope};
 pub use expect::Expect;
 pub use names::{Peer, PortName, Side, UnitName};
 pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
 pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
+pub use select::{is_pattern, matches, select, Rule, MAX_PATTERNS};
 pub use stats::Stats;

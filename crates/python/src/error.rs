@@ -7,8 +7,8 @@ use polyduct::message::meeting::{JoinRefusal, Refusal as Refused};
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
 use polyduct::{
-    layout::LayoutError, Error, Mismatch, Peer, PipeError, PortError, PortName, Reached, Refusal, Side,
-    UnitName,
+    layout::LayoutError, BundleError, Error, Mismatch, Peer, PipeError, PortError, PortName, Reached,
+    Refusal, Side, UnitName,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -91,6 +91,8 @@ fn named(peer: &Peer) -> Vec<(&'static str, Value)> {
 fn port(error: &PortError) -> Class {
     let (class, mut attributes) = match error {
         PortError::Layout { source, .. } => layout(source),
+        PortError::Bundle { source: BundleError::Layout { source, .. }, .. } => layout(source),
+        PortError::Bundle { .. } => ("BadOption", vec![("option", Value::Text("arrays".into()))]),
         PortError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
         PortError::WrongSize { unit, expected, found, .. } => {
             let size = [("expected", int(*expected)), ("found", int(*found))];
@@ -190,6 +192,7 @@ fn pipe_refused(reason: &Refusal) -> Class {
         Mismatch::TooManyPrograms { .. } | Mismatch::Full { .. } => ("too_many_programs", vec![]),
         Mismatch::Layout { unit, .. } => ("layout", place(unit)),
         Mismatch::NoDataset => ("no_dataset", vec![]),
+        Mismatch::Arrays { .. } => ("arrays", vec![]),
         Mismatch::Segment { unit, .. } => ("segment", place(unit)),
     })
 }

@@ -6,6 +6,7 @@
 //! wait keeps it.
 
 mod array;
+mod bundle;
 mod bytes;
 mod call;
 mod channel;
@@ -52,6 +53,8 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(writer::open_writer, module)?)?;
     module.add_function(wrap_pyfunction!(exit::end_left_now, module)?)?;
     module.add_function(wrap_pyfunction!(reader::open_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::open_bundle_writer, module)?)?;
+    module.add_function(wrap_pyfunction!(reader::open_bundle_reader, module)?)?;
     module.add_function(wrap_pyfunction!(redistribute::redistribute, module)?)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A unit's reading port.
 
+use crate::bundle::{self, PlacedArray, RuleSpec};
 use crate::bytes;
 use crate::domain::Domain;
 use crate::exit;
@@ -11,7 +12,7 @@ use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::layout::ElemType;
 use polyduct::ready::Wait;
-use polyduct::{At, Error, Mode, Reader, Stats, Tried};
+use polyduct::{ArrayPart, At, Error, JobUnit, Mode, Reader, Stats, Tried};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -26,6 +27,9 @@ pub struct ReadPort {
     /// As of the last call, for when another thread is in one.
     stats: Mutex<Stats>,
     layout: polyduct::layout::Mapping,
+    /// None of a file.
+    arrays: Vec<ArrayPart>,
+    len_bytes: usize,
     form: OnceLock<Form>,
     /// All units are on this host.
     near: bool,
@@ -64,19 +68,23 @@ pub fn open_reader(
         open = open.elem(elem.parse::<ElemType>().map_err(fail(py))?);
     }
     let reader = port.run(py, || open.convert(convert).read(layout))?;
-    Ok(ReadPort {
-        stats: Mutex::new(reader.stats()),
-        layout: reader.mapping().clone(),
-        form: OnceLock::new(),
-        near: reader.is_near(),
-        addresses: reader.addresses().map(places),
-        descr: reader.descr().map(ToString::to_string),
-        port,
-        reader: Arc::new(Mutex::new(Some(Box::new(reader)))),
-        unit: place.unit,
-        units: place.units,
-        program: place.program,
-    })
+    Ok(ReadPort::new(port, reader, place))
+}
+
+/// Opens a port for reading those of several arrays that rules choose.
+#[pyfunction]
+pub fn open_bundle_reader(
+    py: Python<'_>,
+    url: &str,
+    rules: Vec<RuleSpec>,
+    convert: bool,
+    options: Options,
+) -> PyResult<ReadPort> {
+    let port = Port::new(url, Mode::Read);
+    let (open, place) = options.builder(py, url, &port)?;
+    let rules = bundle::rules(py, rules, convert, &place)?;
+    let reader = port.run(py, || open.read_arrays(&rules))?;
+    Ok(ReadPort::new(port, reader, place))
 }
 
 /// What the next read would wait for.
@@ -86,6 +94,24 @@ fn would_wait(held: &mut Held) -> Option<Wait> {
 }
 
 impl ReadPort {
+    fn new(port: Port, reader: Reader, place: JobUnit) -> ReadPort {
+        ReadPort {
+            stats: Mutex::new(reader.stats()),
+            layout: reader.mapping().clone(),
+            arrays: reader.arrays().to_vec(),
+            len_bytes: reader.local_len_bytes(),
+            form: OnceLock::new(),
+            near: reader.is_near(),
+            addresses: reader.addresses().map(places),
+            descr: reader.descr().map(ToString::to_string),
+            port,
+            reader: Arc::new(Mutex::new(Some(Box::new(reader)))),
+            unit: place.unit,
+            units: place.units,
+            program: place.program,
+        }
+    }
+
     /// Has it known what a call has changed.
     fn note(&self, held: &mut Held) {
         if let Some(reader) = held {
@@ -149,6 +175,18 @@ impl ReadPort {
         Layout::of(&self.layout)
     }
 
+    /// The arrays, and where this unit's parts of them lie in the memory of a step.
+    #[getter]
+    fn arrays(&self) -> Vec<PlacedArray> {
+        bundle::placed(&self.arrays)
+    }
+
+    /// Bytes of that memory.
+    #[getter]
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
     /// What the arrays are like.
     fn set_form(&self, elem: u32, shape: Vec<isize>, is_fortran: bool) {
         Form::set(&self.form, elem, shape, is_fortran);
@@ -205,6 +243,19 @@ impl ReadPort {
         let mut part = bytes::writable(part)?;
         let part = bytes::slice_mut(&mut part)?;
         self.port.run_within(py, limit, || self.with_reader(|reader| reader.read(part)))
+    }
+
+    /// The same into a place of its own for each array.
+    fn read_arrays(
+        &self,
+        py: Python<'_>,
+        parts: Vec<Bound<'_, PyArray1<u8>>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let mut parts = parts.iter().map(bytes::writable).collect::<PyResult<Vec<_>>>()?;
+        let mut parts = parts.iter_mut().map(bytes::slice_mut).collect::<PyResult<Vec<_>>>()?;
+        self.port.run_within(py, limit, || self.with_reader(|reader| reader.read_arrays(&mut parts)))
     }
 
     /// Bytes of a box of a dataset in a store.

@@ -1,6 +1,7 @@
 //! A unit's writing port, and the arrays in its slots.
 
 use crate::array::{self, Elem};
+use crate::bundle::{self, ArraySpec, PlacedArray};
 use crate::bytes;
 use crate::domain::Domain;
 use crate::error;
@@ -12,7 +13,7 @@ use crate::options::{layout_of, maybe_seconds, Options};
 use crate::port::{counters, places, Counters, Form, Places, Port, AT_ONCE};
 use numpy::PyArray1;
 use polyduct::ready::Wait;
-use polyduct::{Error, Mode, Stats, StepMut, Writer};
+use polyduct::{ArrayPart, Error, JobUnit, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
 use self_cell::{self_cell, MutBorrow};
 use std::ops::DerefMut;
@@ -65,6 +66,8 @@ pub struct WritePort {
     /// Number of the next step, or of the one that is being filled; as of the last call, too.
     next: AtomicU64,
     layout: polyduct::layout::Mapping,
+    /// None of a file.
+    arrays: Vec<ArrayPart>,
     form: OnceLock<Form>,
     len_bytes: usize,
     /// All units are on this host.
@@ -98,28 +101,45 @@ pub fn open_writer(
     let (open, place) = options.builder(py, url, &port)?;
     let layout = layout_of(py, layout, &place)?;
     let writer = port.run(py, || open.write(&dataset, layout))?;
-    let (mapping, len_bytes, stats) = (writer.mapping().clone(), writer.local_len_bytes(), writer.stats());
-    let addresses = writer.addresses().map(places);
-    let next = AtomicU64::new(writer.next_step());
-    Ok(WritePort {
-        in_place: port.is_pipe(),
-        near: writer.is_near(),
-        form: OnceLock::new(),
-        port,
-        state: Arc::new(Mutex::new(State::Idle(Box::new(writer)))),
-        kept: Mutex::new(Some(Kept::default())),
-        stats: Mutex::new(stats),
-        next,
-        layout: mapping,
-        addresses,
-        len_bytes,
-        unit: place.unit,
-        units: place.units,
-        program: place.program,
-    })
+    Ok(WritePort::new(port, writer, place))
+}
+
+/// Opens a port for writing several arrays in each step.
+#[pyfunction]
+pub fn open_bundle_writer(
+    py: Python<'_>,
+    url: &str,
+    arrays: Vec<ArraySpec>,
+    options: Options,
+) -> PyResult<WritePort> {
+    let port = Port::new(url, Mode::Write);
+    let (open, place) = options.builder(py, url, &port)?;
+    let arrays = bundle::given(py, arrays, &place)?;
+    let writer = port.run(py, || open.write_arrays(&arrays))?;
+    Ok(WritePort::new(port, writer, place))
 }
 
 impl WritePort {
+    fn new(port: Port, writer: Writer, place: JobUnit) -> WritePort {
+        WritePort {
+            in_place: port.is_pipe(),
+            near: writer.is_near(),
+            form: OnceLock::new(),
+            port,
+            layout: writer.mapping().clone(),
+            arrays: writer.arrays().to_vec(),
+            addresses: writer.addresses().map(places),
+            len_bytes: writer.local_len_bytes(),
+            stats: Mutex::new(writer.stats()),
+            next: AtomicU64::new(writer.next_step()),
+            state: Arc::new(Mutex::new(State::Idle(Box::new(writer)))),
+            kept: Mutex::new(Some(Kept::default())),
+            unit: place.unit,
+            units: place.units,
+            program: place.program,
+        }
+    }
+
     /// Calls `f` with the idle writer, without the interpreter.
     fn with_writer<T: Send>(
         &self,
@@ -307,6 +327,18 @@ impl WritePort {
         Layout::of(&self.layout)
     }
 
+    /// The arrays, and where this unit's parts of them lie in the memory of a step.
+    #[getter]
+    fn arrays(&self) -> Vec<PlacedArray> {
+        bundle::placed(&self.arrays)
+    }
+
+    /// Bytes of that memory.
+    #[getter]
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
     /// What the arrays are like.
     fn set_form(&self, elem: u32, shape: Vec<isize>, is_fortran: bool) {
         Form::set(&self.form, elem, shape, is_fortran);
@@ -400,6 +432,19 @@ impl WritePort {
         let part = bytes::readable(part)?;
         let part = bytes::slice(&part)?;
         self.with_writer(py, limit, |writer| writer.write(part))
+    }
+
+    /// Writes the parts of all arrays, which lie elsewhere. False when the queue dropped the step.
+    fn write_arrays(
+        &self,
+        py: Python<'_>,
+        parts: Vec<Bound<'_, PyArray1<u8>>>,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        let parts = parts.iter().map(bytes::readable).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(bytes::slice).collect::<PyResult<Vec<_>>>()?;
+        self.with_writer(py, limit, |writer| writer.write_arrays(&parts))
     }
 
     /// Number of the next step, from 0; of the one that is being filled, if there is one.

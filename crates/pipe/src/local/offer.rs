@@ -1,12 +1,12 @@
 //! Large arrays that are left where they are: readers that wait fetch them from the writer's own memory.
 
 use super::writer::Slotted;
+use crate::bind::{bind_readers, bind_writers};
 use crate::error::PipeError;
 use crate::port::Port;
-use crate::wire::Welcome;
-use crate::writer::{fill, WriterEnd};
-use polyduct_copy::Kernels;
-use polyduct_layout::{Layout, LayoutError, Mapping, Plan};
+use crate::wire::{Takes, Welcome};
+use crate::writer::{Parts, WriterEnd};
+use polyduct_layout::Plan;
 use polyduct_os::{clock, spin::Spin};
 use polyduct_port::{OnLoss, Options, Policy, Scope};
 use polyduct_slots::bell::{wait_for, WaitLimits};
@@ -44,15 +44,10 @@ impl Slotted {
         }
     }
 
-    /// Publishes a step that lies in the caller's memory, and waits until the readers have fetched it. When
-    /// they do not in good time, or may not, it goes through the slot after all.
-    pub(super) fn offer(
-        &mut self,
-        port: &mut Port,
-        turn: Turn,
-        part: &[u8],
-        with: Kernels,
-    ) -> Result<(), PipeError> {
+    /// Publishes a step of one array that lies in the caller's memory, and waits until the readers have fetched
+    /// it. When they do not in good time, or may not, it goes through the slot after all.
+    pub(super) fn offer(&mut self, port: &mut Port, turn: Turn, parts: &Parts<'_>) -> Result<(), PipeError> {
+        let &[part] = parts.parts else { return self.write_slot(port, turn.step, turn, parts) };
         let unit = port.me.unit;
         self.local.slots.offer(unit, turn, part.as_ptr() as u64);
         self.finish(port, turn.step, Begin::Fill(turn))?;
@@ -72,7 +67,7 @@ impl Slotted {
         }
         self.offers &= !self.local.slots.is_refused(unit, turn);
         // Readers may be copying from `part` until the offer is withdrawn, and look again after that.
-        let copied = fill(port, self.slot_mut(turn), part, with);
+        let copied = parts.fill(port, self.slot_mut(turn));
         self.local.slots.withdraw(unit);
         copied?;
         match fetched {
@@ -82,21 +77,27 @@ impl Slotted {
     }
 }
 
-/// Whether readers may fetch large arrays of this unit from its own memory: its part is large, every reader's
-/// runs in it are long, and its death would not leave a published step without data that a replacement is
-/// expected to go on from.
-pub(super) fn may_offer(mapping: &Mapping, welcome: &Welcome, options: &Options) -> bool {
-    let unit = u64::from(options.unit);
-    let large = mapping.local_len_bytes(unit).is_ok_and(|n| n >= OFFER_FROM as u64);
-    if !large || welcome.converts || options.on_loss == OnLoss::Wait || options.policy != Policy::Block {
+/// Whether readers may fetch large arrays of this unit, whose part has so many bytes, from its own memory: it
+/// is large and the only one, every reader's runs in it are long, and its death would not leave a published
+/// step without data that a replacement is expected to go on from.
+pub(super) fn may_offer(welcome: &Welcome, len: usize, options: &Options) -> bool {
+    let is_one = matches!(welcome.arrays[..], [_]);
+    let converts = welcome.reader_takes.iter().flat_map(Takes::wishes).any(|wish| wish.convert);
+    if !is_one
+        || len < OFFER_FROM
+        || converts
+        || options.on_loss == OnLoss::Wait
+        || options.policy != Policy::Block
+    {
         return false;
     }
-    let long_runs = |(layout, units): (&String, &u32)| -> Result<bool, LayoutError> {
-        let reader = layout.parse::<Layout>()?.bind(mapping.dataset(), u64::from(*units))?;
-        let plan = Plan::from_writer(mapping, &reader, unit)?;
-        Ok(plan.bytes() >= plan.runs() * OFFER_RUN)
+    let Ok(src) = bind_writers(&welcome.arrays, welcome.writers) else { return false };
+    let long_runs = |(takes, &units): (&Takes, &u32)| {
+        let (_, dst) = bind_readers(&welcome.arrays, takes, units).ok()?;
+        let plan = Plan::from_writer(src.mapping(0), dst.mapping(0), u64::from(options.unit)).ok()?;
+        Some(plan.bytes() >= plan.runs() * OFFER_RUN)
     };
-    let long = welcome.reader_layouts.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
+    let long = welcome.reader_takes.iter().zip(&welcome.readers).all(|r| long_runs(r).unwrap_or(false));
     // Where Yama forbids looking into other processes by default, this one allows it.
     long && polyduct_os::remote::permit_readers().is_ok()
 }

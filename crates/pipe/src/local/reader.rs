@@ -6,12 +6,13 @@ use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{system, Joining};
 use crate::port::Port;
-use crate::reader::{Opening, ReaderEnd, Work};
+use crate::reader::{Opening, ReaderEnd};
 use crate::ready::{Wait, Watch};
 use crate::serve::attach;
+use crate::threads::Threads;
 use crate::watch::{spawn, Keepsake};
-use polyduct_copy::{as_shared, Conversion, Dest, Source};
-use polyduct_layout::{Mapping, Plan};
+use crate::work::{Leg, Supply, Work};
+use polyduct_copy::as_shared;
 use polyduct_message::domain::Domain;
 use polyduct_os::{
     poll::EventFd,
@@ -30,7 +31,7 @@ use std::sync::Arc;
 struct Mapped {
     local: Local,
     program: u32,
-    /// The slots of the writer unit of each transfer.
+    /// The slots of the writer unit of each supply.
     parts: Vec<Part>,
     /// Where this unit's whole part lies in the slot of the one writer that has all of it.
     direct: Option<Range<usize>>,
@@ -56,13 +57,13 @@ pub(crate) fn open(
             return Err(joining.bad("a welcome without a place"));
         }
         let work = opening.bind(&welcome)?;
-        let (parts, fds) = segments(joining, &work.plan, &work.src, welcome.depth)?;
+        let (parts, fds) = segments(joining, &work.supplies, welcome.depth)?;
         let keepsake = Keepsake::new(joining, hello, &welcome, control, fds)?;
         joining.ready()?;
         Ok((welcome, slots, keepsake, work, parts))
     })?;
     let me = UnitName { side: Side::Reader(welcome.program), unit: options.unit };
-    let direct = direct_range(&work.plan, work.conversion, work.len);
+    let direct = work.direct();
     let next = slots.resume_at(me);
     let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
     let (watched, stopped) = (slots.clone(), stop.clone());
@@ -100,15 +101,21 @@ impl ReaderEnd for Mapped {
         true
     }
 
-    fn copy(&mut self, port: &mut Port, work: &Work, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        port.timed(part.len(), |port| {
+    fn copy(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        parts: &mut [&mut [u8]],
+    ) -> Result<(), PipeError> {
+        port.timed(work.len, |port| {
             for i in 0..self.parts.len() {
                 if let Some(address) = self.local.slots.offered(self.parts[i].unit, turn) {
-                    if self.fetch(port, work, (i, turn, address), part)? {
+                    if self.fetch(port, work, (i, turn, address), parts)? {
                         continue;
                     }
                 }
-                self.copy_slot(port, work, (i, turn), part)?;
+                self.copy_slot(port, work, (i, turn), parts)?;
             }
             Ok(())
         })
@@ -151,21 +158,12 @@ impl Mapped {
         port: &Port,
         work: &Work,
         (i, turn): (usize, Turn),
-        part: &mut [u8],
+        parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError> {
         let (pipe, from) = (&port.pipe, &self.parts[i]);
         let at = turn.slot as usize * from.stride;
         let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
-        let (transfer, part) = (&work.plan.transfers()[i], as_shared(part));
-        let copied = work.threads.share(transfer.bytes() as usize, |piece, pieces| {
-            transfer.tables().try_for_each(|table| {
-                let (src, dst) = (Source::from(slot), Dest::from(part));
-                match work.conversion {
-                    None => work.kernels.execute_part(&table, piece, pieces, src, dst),
-                    Some(to) => work.kernels.execute_convert_part(&table, to, piece, pieces, src, dst),
-                }
-            })
-        });
+        let copied = work.supplies[i].copy((work.kernels, work.threads), slot, parts);
         copied.map_err(|e| PipeError::bad_peer(pipe, e.to_string()))
     }
 
@@ -176,13 +174,13 @@ impl Mapped {
         port: &mut Port,
         work: &Work,
         (i, turn, address): (usize, Turn, u64),
-        part: &mut [u8],
+        parts: &mut [&mut [u8]],
     ) -> Result<bool, PipeError> {
         let (slots, writer) = (&self.local.slots, self.parts[i].unit);
         let unit = UnitName { side: Side::Writer, unit: writer };
         let (pid, start_time) = slots.process(unit);
         let fetched = match slots.share_numbers(port.me, unit) {
-            true => fetch_runs(work, i, (ProcessId { pid, start_time }, address), part),
+            true => fetch_runs(work, i, (ProcessId { pid, start_time }, address), parts),
             // Its number is another process's here, or nobody's.
             false => Err(OsError::RemoteDenied { pid }),
         };
@@ -213,20 +211,33 @@ impl Mapped {
     }
 }
 
-/// Copies the runs of a transfer from the memory of another process.
+/// Copies the runs of a supply from the memory of another process.
 fn fetch_runs(
     work: &Work,
     i: usize,
     (from, address): (ProcessId, u64),
-    part: &mut [u8],
+    parts: &mut [&mut [u8]],
 ) -> Result<(), OsError> {
     // Not whoever has its number by now.
     let remote = RemoteReader::of(PidFd::of(from)?);
-    let (transfer, part) = (&work.plan.transfers()[i], as_shared(part));
-    for table in transfer.tables() {
+    work.supplies[i].legs.iter().try_for_each(|leg| {
+        let address = address.wrapping_add(leg.slot.start as u64);
+        let part = parts.get_mut(leg.array).map(|part| &mut **part).unwrap_or_default();
+        fetch_leg(work.threads, leg, (&remote, address), part)
+    })
+}
+
+fn fetch_leg(
+    threads: Threads,
+    leg: &Leg,
+    (remote, address): (&RemoteReader, u64),
+    part: &mut [u8],
+) -> Result<(), OsError> {
+    let part = as_shared(part);
+    for table in leg.transfer().tables() {
         let elem = table.elem_len();
         let bytes = (table.elems() * elem) as usize;
-        work.threads.share(bytes, |piece, pieces| {
+        threads.share(bytes, |piece, pieces| {
             // The bytes of this piece, counted along the runs.
             let (from, to) = (bytes / pieces * piece, bytes / pieces * (piece + 1));
             let mine = from..if piece + 1 == pieces { bytes } else { to };
@@ -253,19 +264,16 @@ fn fetch_runs(
 /// The slots of writer units, by their descriptors.
 type Kept = Vec<(u32, OwnedFd)>;
 
-/// Asks unit 0 for the segments of the writers that this plan reads, and maps them. Gives their descriptors,
-/// too.
+/// Asks unit 0 for the segments of these writers, and maps them. Gives their descriptors, too.
 fn segments(
     joining: &mut Joining<'_>,
-    plan: &Plan,
-    src: &Mapping,
+    supplies: &[Supply],
     depth: u32,
 ) -> Result<(Vec<Part>, Kept), PipeError> {
-    let units: Vec<u32> = plan.transfers().iter().map(|t| t.src_unit() as u32).collect();
+    let units: Vec<u32> = supplies.iter().map(|supply| supply.unit).collect();
     let (mut parts, mut fds) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
-    for (unit, fd) in units.iter().copied().zip(joining.slots(&units)?) {
-        let len = src.local_len_bytes(u64::from(unit))?;
-        let stride = slot_stride(len);
+    for (&Supply { unit, slot_len: len, .. }, fd) in supplies.iter().zip(joining.slots(&units)?) {
+        let stride = slot_stride(len as u64);
         let total = stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
         let (Some(stride), Some(total)) = (stride, total) else {
             return Err(joining.bad("slots too large"));
@@ -276,17 +284,7 @@ fn segments(
         segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
         let (segment, fd) = segment.into_parts();
         fds.push((unit, fd));
-        parts.push(Part { unit, segment, stride: stride as usize, len: len as usize });
+        parts.push(Part { unit, segment, stride: stride as usize, len });
     }
     Ok((parts, fds))
-}
-
-/// Where the whole part lies in one slot, if a single run carries all of it.
-fn direct_range(plan: &Plan, conversion: Option<Conversion>, len: usize) -> Option<Range<usize>> {
-    let [transfer] = plan.transfers() else { return None };
-    let table = transfer.table()?;
-    let [op] = table.ops() else { return None };
-    let whole = op.loops == 0 && op.dst == 0 && (op.run * table.elem_len()) as usize == len;
-    let start = (op.src * table.elem_len()) as usize;
-    (whole && conversion.is_none()).then_some(start..start + len)
 }

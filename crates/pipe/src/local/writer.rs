@@ -2,7 +2,7 @@
 
 use super::offer::may_offer;
 use super::{spin_time, Local};
-use crate::bind::{bind_writer, check_layout, from_wire, late_segment, slot_sizes};
+use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes};
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{fresh_id, not_duplicated, socket_name, system, Joining};
@@ -11,10 +11,8 @@ use crate::ready::{Wait, Watch};
 use crate::rendezvous::Rendezvous;
 use crate::serve::{attach, opening, NearServer, Opened, HOST};
 use crate::watch::{spawn, Keepsake};
-use crate::wire::{Hello, Welcome};
-use crate::writer::{Opening, WriterEnd};
-use polyduct_copy::Kernels;
-use polyduct_layout::Mapping;
+use crate::wire::{Array, Hello, Welcome};
+use crate::writer::{self, Opening, Parts, WriterEnd};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::Shared;
 use polyduct_os::{
@@ -42,28 +40,23 @@ pub(super) struct Slotted {
     awaits: bool,
 }
 
-/// Opens the pipe of this name, and gives where the unit goes on.
-pub(crate) fn open(
-    pipe: &str,
-    me: UnitName,
-    opening: Opening<'_>,
-) -> Result<(Port, Box<dyn WriterEnd>, Mapping, u64), PipeError> {
-    let Opening { options, layout, mapping, hello, start } = opening;
+/// Opens the pipe of this name, and gives its arrays and where the unit goes on.
+pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<writer::Opened, PipeError> {
+    let Opening { options, arrays, hello, start } = opening;
+    let slot_len =
+        |arrays: &[Array]| Ok::<_, PipeError>(bind_writers(arrays, options.units)?.lay_out(options.unit)?.1);
+    let given = arrays.map(slot_len).transpose()?;
     let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
-    let (welcome, slots, segment, thread, mapping, stays) = if options.unit == 0 {
-        let own = mapping.as_ref().map(|mapping| segment(pipe, mapping, options)).transpose()?;
+    let (welcome, slots, segment, thread, stays) = if options.unit == 0 {
+        let own = given.map(|len| segment(pipe, len, options)).transpose()?;
         let (opened, own, thread) = serve(pipe, hello, own, options, &stop)?;
-        let mapping = match mapping {
-            Some(m) => m,
-            None => bind_writer(&layout, &from_wire(&opened.welcome.dataset)?, options.units)?,
-        };
-        (opened.welcome, opened.slots, own, thread, mapping, opened.waits)
+        (opened.welcome, opened.slots, own, thread, opened.waits)
     } else {
-        let mapping = mapping.ok_or_else(|| PipeError::bad_peer(pipe, "no dataset"))?;
-        let mut made = Some(segment(pipe, &mapping, options)?);
+        let slot_len = given.ok_or_else(|| PipeError::bad_peer(pipe, "no dataset"))?;
+        let mut made = Some(segment(pipe, slot_len, options)?);
         let len = made.as_ref().map_or(0, Segment::len);
         let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
-            let own = made.take().map_or_else(|| segment(pipe, &mapping, options), Ok)?;
+            let own = made.take().map_or_else(|| segment(pipe, slot_len, options), Ok)?;
             let (welcome, control, mut fds) = joining.welcome(&hello, &[own.fd()])?;
             let (control, slots) = attach(pipe, control, &welcome)?;
             // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
@@ -78,19 +71,21 @@ pub(crate) fn open(
         })?;
         let (watched, stopped) = (slots.clone(), stop.clone());
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
-        (welcome, slots, own, thread, mapping, false)
+        (welcome, slots, own, thread, false)
     };
-    let offers = may_offer(&mapping, &welcome, options);
+    let len = slot_len(&welcome.arrays)?;
+    let offers = may_offer(&welcome, len, options);
     let domain = PortDomain::new(pipe, me, &welcome, options, None);
     let port = Port::new(pipe, me, domain, options, (start, spin_time(&slots)));
     let local = Local::new(slots, stop, thread);
-    let end = Slotted::new(&port, local, (segment, &mapping), (offers, stays), options)?;
+    let end = Slotted::new(&port, local, (segment, len), (offers, stays), options)?;
     let next = end.local.slots.resume_at(me);
-    Ok((port, Box::new(end), mapping, next))
+    Ok((port, Box::new(end), welcome.arrays, next))
 }
 
-fn segment(pipe: &str, mapping: &Mapping, options: &Options) -> Result<Segment, PipeError> {
-    let (_, total) = slot_sizes(mapping, options)?;
+/// Slots for parts of so many bytes.
+fn segment(pipe: &str, len: usize, options: &Options) -> Result<Segment, PipeError> {
+    let (_, total) = slot_sizes(len, options)?;
     Segment::create("polyduct-slots", total).map_err(system(pipe))
 }
 
@@ -98,12 +93,11 @@ impl Slotted {
     fn new(
         port: &Port,
         local: Local,
-        (mut segment, mapping): (Segment, &Mapping),
+        (mut segment, len): (Segment, usize),
         (offers, stays): (bool, bool),
         options: &Options,
     ) -> Result<Slotted, PipeError> {
-        let len = mapping.local_len_bytes(u64::from(options.unit))? as usize;
-        let (stride, _) = slot_sizes(mapping, options)?;
+        let (stride, _) = slot_sizes(len, options)?;
         segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
         segment.keep_from_children();
         Ok(Slotted { local, segment, stride, len, offers, stays, awaits: false })
@@ -152,20 +146,13 @@ impl WriterEnd for Slotted {
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        port: &mut Port,
-        n: u64,
-        turn: Turn,
-        part: &[u8],
-        with: Kernels,
-    ) -> Result<(), PipeError> {
+    fn write(&mut self, port: &mut Port, n: u64, turn: Turn, parts: &Parts<'_>) -> Result<(), PipeError> {
         // Readers that are busy take the step later, and the caller need not wait for them: the slot is
         // better.
-        if self.offers && self.readers_come(port, part.len()) {
-            return self.offer(port, turn, part, with);
+        if self.offers && self.readers_come(port, parts.len) {
+            return self.offer(port, turn, parts);
         }
-        self.write_slot(port, n, turn, part, with)
+        self.write_slot(port, n, turn, parts)
     }
 
     fn domain(&mut self, port: &mut Port, wishes: &DomainOptions, n: u64) -> Result<Domain, PipeError> {
@@ -236,7 +223,7 @@ fn serve(
     let fd = own.as_ref().map(|s| s.fd().try_clone_to_owned()).transpose();
     let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?.map(Shared::new);
     let id = fresh_id().map_err(system(pipe))?;
-    let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_layout);
+    let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_terms);
     let (tell, outcome) = mpsc::channel();
     let slots_len = own.as_ref().map_or(0, Segment::len);
     let server = NearServer::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);

@@ -8,7 +8,7 @@ use super::mend::Calls;
 use super::senders::Senders;
 use super::serve::{FarServer, Opened, Shared};
 use super::Trust;
-use crate::bind::check_layout;
+use crate::bind::check_terms;
 use crate::error::PipeError;
 use crate::join::{fresh_id, system};
 use crate::rendezvous::Rendezvous;
@@ -55,7 +55,7 @@ pub fn host(
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;
     let (rendezvous, first) =
-        Rendezvous::new(id, hello, std::process::id(), Some(listener.addr()), check_layout);
+        Rendezvous::new(id, hello, std::process::id(), Some(listener.addr()), check_terms);
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over, replaced] = [const { AtomicBool::new(false) }; 4];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, replaced, absent: Mutex::default() });

@@ -1,10 +1,9 @@
 //! The bytes of a step as they come from a writer unit over the network: they land where they belong.
 
 use super::channel::Channel;
-use super::route::{Cursor, Piece, Route, FRAME};
+use super::route::{Cursor, FramePart, Piece, Route, FRAME};
 use super::wire::{LaneOpen, Want};
-use polyduct_copy::{Conversion, Dest, Kernels, Source};
-use polyduct_layout::OpTable;
+use polyduct_copy::Kernels;
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use std::collections::VecDeque;
@@ -22,10 +21,10 @@ pub struct Frames {
     cursor: Cursor,
     header: [u8; 16],
     have: usize,
-    /// Runs of the reader's array that come next.
-    runs: VecDeque<Range<usize>>,
-    /// A frame that comes next: its table, its length, and what has come of it.
-    frame: Option<(OpTable, usize, usize)>,
+    /// Runs of the reader's parts that come next, each with its array.
+    runs: VecDeque<(usize, Range<usize>)>,
+    /// A frame that comes next: its parts, its length, and what has come of it.
+    frame: Option<(Vec<FramePart>, usize, usize)>,
     buffer: Vec<u8>,
     done: bool,
 }
@@ -76,7 +75,7 @@ impl Frames {
         self.done
     }
 
-    /// Takes what has come of `step` into `part`. Returns whether there may be more at once. `fruitless` is 0
+    /// Takes what has come of `step` into `memory`, a part for each array. Returns whether there may be more at once. `fruitless` is 0
     /// once something has come.
     ///
     /// # Errors
@@ -85,8 +84,8 @@ impl Frames {
         &mut self,
         route: &Route,
         step: u64,
-        part: &mut [u8],
-        (kernels, conversion): (Kernels, Option<Conversion>),
+        memory: &mut [&mut [u8]],
+        kernels: Kernels,
         fruitless: &mut u32,
     ) -> Result<bool, LinkFault> {
         self.channel.flush()?;
@@ -100,22 +99,18 @@ impl Frames {
                     self.advance(route);
                 }
                 n
-            } else if let Some((table, len, have)) = &mut self.frame {
+            } else if let Some((parts, len, have)) = &mut self.frame {
                 let n = self.channel.recv(&mut [IoSliceMut::new(&mut self.buffer[*have..*len])])?;
                 *have += n.unwrap_or(0);
                 if have == len {
-                    let (src, dst) = (Source::from(&self.buffer[..*len]), Dest::from(&mut *part));
-                    let scattered = match conversion {
-                        None => kernels.execute(table, src, dst),
-                        Some(conversion) => kernels.execute_convert(table, conversion, src, dst),
-                    };
+                    let scattered = route.scatter(kernels, parts, &self.buffer[..*len], memory);
                     scattered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })?;
                     self.frame = None;
                     self.advance(route);
                 }
                 n
             } else {
-                let n = self.fill_runs(part)?;
+                let n = self.fill_runs(memory)?;
                 self.came(n.unwrap_or(0));
                 if self.runs.len() < RUNS / 2 {
                     self.advance(route);
@@ -147,10 +142,10 @@ impl Frames {
         while self.runs.len() < RUNS {
             let mut ahead = self.cursor;
             match route.next(&mut ahead) {
-                Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),
-                Some(Piece::Frame { table, len }) if self.runs.is_empty() => {
+                Some(Piece::Run { array, at }) => self.runs.push_back((array, at)),
+                Some(Piece::Frame { parts, len }) if self.runs.is_empty() => {
                     self.buffer.resize(FRAME as usize, 0);
-                    self.frame = Some((table, len, 0));
+                    self.frame = Some((parts, len, 0));
                     self.cursor = ahead;
                     return;
                 }
@@ -164,25 +159,32 @@ impl Frames {
         }
     }
 
-    fn fill_runs(&mut self, part: &mut [u8]) -> Result<Option<usize>, LinkFault> {
-        let mut parts = Vec::with_capacity(self.runs.len());
-        let (mut rest, mut at) = (part, 0);
-        for run in &self.runs {
-            // Those behind one that lies further back wait for the next call.
+    fn fill_runs(&mut self, memory: &mut [&mut [u8]]) -> Result<Option<usize>, LinkFault> {
+        let mut rooms = Vec::with_capacity(self.runs.len());
+        let mut memory = memory.iter_mut().enumerate();
+        // What is left of the array's part, and where that begins.
+        let (mut now, mut rest, mut at) = (None, &mut [][..], 0);
+        for (array, run) in &self.runs {
+            if now != Some(*array) {
+                // Those of an array that lies further back wait for the next call.
+                let Some((_, part)) = memory.find(|(other, _)| other == array) else { break };
+                (now, rest, at) = (Some(*array), part, 0);
+            }
+            // As do those behind one that lies further back.
             let Some(skip) = run.start.checked_sub(at) else { break };
-            let Some((_, from)) = rest.split_at_mut_checked(skip) else { break };
+            let Some((_, from)) = std::mem::take(&mut rest).split_at_mut_checked(skip) else { break };
             let Some((room, behind)) = from.split_at_mut_checked(run.len()) else { break };
-            parts.push(IoSliceMut::new(room));
+            rooms.push(IoSliceMut::new(room));
             (rest, at) = (behind, run.end);
         }
-        if parts.is_empty() {
+        if rooms.is_empty() {
             return Err(LinkError::OutOfTurn { what: "a route that leaves its array" }.into());
         }
-        self.channel.recv(&mut parts)
+        self.channel.recv(&mut rooms)
     }
 
     fn came(&mut self, mut n: usize) {
-        while let Some(run) = self.runs.front_mut() {
+        while let Some((_, run)) = self.runs.front_mut() {
             let taken = n.min(run.len());
             run.start += taken;
             n -= taken;

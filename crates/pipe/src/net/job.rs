@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::route::{Cursor, Piece, Route, FRAME};
 use super::store::Store;
 use super::wire::{LaneOpen, Want};
-use polyduct_copy::{Dest, Kernels, Source};
+use polyduct_copy::Kernels;
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_os::{poll::PollItem, segment::Segment};
@@ -198,12 +198,11 @@ impl Sending {
     fn advance(&mut self, route: &Route, frame: &mut Vec<u8>, stock: &Stock<'_>) -> Result<(), LinkFault> {
         while self.framed.is_empty() && self.runs.len() < SLICES {
             match route.next(&mut self.cursor) {
-                Some(Piece::Run { at, len }) => self.runs.push_back(at..at + len),
-                Some(Piece::Frame { table, len }) => {
+                Some(Piece::Run { at, .. }) => self.runs.push_back(at),
+                Some(Piece::Frame { parts, len }) => {
                     frame.resize(FRAME as usize, 0);
                     let slot = self.memory.slice(0..stock.len).unwrap_or_default();
-                    let gathered =
-                        stock.kernels.execute(&table, Source::from(slot), Dest::from(&mut frame[..len]));
+                    let gathered = route.gather(stock.kernels, &parts, slot, &mut frame[..len]);
                     gathered.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its slot" })?;
                     self.framed = 0..len;
                 }

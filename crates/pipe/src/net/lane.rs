@@ -5,9 +5,10 @@ use super::client::Moved;
 use super::frames::Frames;
 use super::near::Mapping;
 use super::redial::Redial;
-use super::route::Route;
+use super::route::{End, Route};
 use crate::threads::Threads;
-use polyduct_copy::{Conversion, Kernels};
+use crate::work::Supply;
+use polyduct_copy::Kernels;
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
 use polyduct_os::poll::PollItem;
@@ -32,6 +33,7 @@ pub struct Lane {
     /// Slots of the writer, and bytes of each.
     pub slots: (u32, usize),
     way: Delivery,
+    supply: Supply,
     route: Route,
     waits: bool,
     open: bool,
@@ -47,13 +49,15 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane whose writer, which has so many `slots`, of so many bytes, has been told what for.
-    pub fn new(unit: u32, addr: SocketAddr, way: Delivery, route: Route, slots: (u32, usize)) -> Lane {
+    /// A lane for what a writer has, which has been told what for and has `depth` slots.
+    pub fn new(addr: SocketAddr, way: Delivery, supply: Supply, depth: u32) -> Lane {
+        let route = Route::new(&supply, End::Scatter);
         Lane {
-            unit,
+            unit: supply.unit,
             addr,
-            slots,
+            slots: (depth, supply.slot_len),
             way,
+            supply,
             route,
             waits: false,
             open: false,
@@ -136,12 +140,13 @@ impl Lane {
         self.waits
     }
 
-    /// Takes what has come of `step` into `part`. Returns whether there may be more at once.
+    /// Takes what has come of `step` into `parts`, one for each array. Returns whether there may be more at
+    /// once.
     pub fn receive(
         &mut self,
         Turn { step, slot, .. }: Turn,
-        part: &mut [u8],
-        tools: (Kernels, Option<Conversion>, Threads),
+        parts: &mut [&mut [u8]],
+        tools: (Kernels, Threads),
     ) -> Result<bool, LinkFault> {
         // It is one that was opened anew where the writer has yet to say so.
         if !self.waits || !self.is_open()? {
@@ -149,15 +154,14 @@ impl Lane {
         }
         let (all, more) = match &mut self.way {
             Delivery::Frames(frames) => {
-                let (kernels, conversion, _) = tools;
-                let tools = (kernels, conversion);
-                let more = frames.receive(&self.route, step, part, tools, &mut self.fruitless)?;
+                let more = frames.receive(&self.route, step, parts, tools.0, &mut self.fruitless)?;
                 (frames.is_done(), more)
             }
             Delivery::Slots(slots) => match slots.slot(step, slot)? {
                 None => (false, false),
                 Some(slot) => {
-                    self.route.copy(tools, slot, part)?;
+                    let copied = self.supply.copy(tools, slot, parts);
+                    copied.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })?;
                     self.fruitless = 0;
                     (true, false)
                 }

@@ -9,15 +9,15 @@ use super::dial::{dial, is_passing, link};
 use super::hub::steps_ahead;
 use super::lane::{Delivery, Lane};
 use super::redial::{Caller, FRUITLESS};
-use super::route::{End, Route};
 use super::wire::Ask;
 use super::Trust;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{check_patience, system};
 use crate::port::Port;
-use crate::reader::{Opening, ReaderEnd, Work};
+use crate::reader::{Opening, ReaderEnd};
 use crate::ready::{Wait, Watch};
+use crate::work::Work;
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::{GRACE, SLICE};
 use polyduct_message::LinkError;
@@ -101,11 +101,7 @@ fn join(
     let network = PipeAddress::network(trust, meets_at, None);
     let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
     let work = opening.bind(&welcome)?;
-    // The writers, who do not know this unit's element type, walk the same route.
-    let seen = opening.seen(&work)?;
-    let (unit, end) = (u64::from(options.unit), End::Scatter { convert: work.conversion.is_some() });
-    let transfers = work.plan.transfers().iter().filter(|t| t.bytes() > 0);
-    let from: Vec<u32> = transfers.map(|t| t.src_unit() as u32).collect();
+    let from: Vec<u32> = work.supplies.iter().map(|supply| supply.unit).collect();
     let addrs = client.addresses(&from)?;
     let caller = Caller {
         place: place.clone(),
@@ -118,13 +114,12 @@ fn join(
         replaced: welcome.writers_wait,
     };
     let mut lanes = Vec::with_capacity(from.len());
-    for (&writer, addr) in from.iter().zip(addrs) {
-        let Some(route) = Route::new(&work.src, &seen, writer.into(), unit, end)? else { continue };
-        let name = UnitName { side: Side::Writer, unit: writer };
-        let slots = (welcome.depth, work.src.local_len_bytes(writer.into())? as usize);
+    for (supply, addr) in work.supplies.iter().zip(addrs) {
+        let name = UnitName { side: Side::Writer, unit: supply.unit };
+        let slots = (welcome.depth, supply.slot_len);
         let way = connect(&caller, &mut client, name, (addr, Some(slots)), start)?;
-        let mut lane = Lane::new(writer, addr, way, route, slots);
-        lane.moved = client.moved(writer);
+        let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth);
+        lane.moved = client.moved(supply.unit);
         lanes.push(lane);
     }
     for lane in &mut lanes {
@@ -204,14 +199,24 @@ impl ReaderEnd for Receiving {
         false
     }
 
-    fn copy(&mut self, port: &mut Port, work: &Work, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
+    fn copy(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        parts: &mut [&mut [u8]],
+    ) -> Result<(), PipeError> {
         if self.resumes {
-            part.copy_from_slice(&self.kept);
+            work.split(&mut self.kept).iter().zip(parts.iter_mut()).for_each(|(kept, part)| {
+                part.copy_from_slice(kept);
+            });
         }
-        let received = self.receive(port, work, turn, part);
+        let received = self.receive(port, work, turn, parts);
         if received.as_ref().is_err_and(|e| e.scope() == Scope::Operation) {
-            self.kept.clear();
-            self.kept.extend_from_slice(part);
+            self.kept.resize(work.len, 0);
+            work.split(&mut self.kept).iter_mut().zip(parts).for_each(|(kept, part)| {
+                kept.copy_from_slice(part);
+            });
             self.resumes = true;
         }
         received
@@ -273,7 +278,7 @@ impl Receiving {
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.resize(work.len, 0);
-        let received = self.receive(port, work, turn, &mut kept);
+        let received = self.receive(port, work, turn, &mut work.split(&mut kept));
         (self.kept, self.resumes) = (kept, true);
         received
     }
@@ -297,7 +302,7 @@ impl Receiving {
         port: &mut Port,
         work: &Work,
         turn: Turn,
-        part: &mut [u8],
+        parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError> {
         let step = turn.step;
         let start = clock::now();
@@ -313,7 +318,7 @@ impl Receiving {
                     more |= made;
                     continue;
                 }
-                match lane.receive(turn, part, (work.kernels, work.conversion, work.threads)) {
+                match lane.receive(turn, parts, (work.kernels, work.threads)) {
                     Ok(perhaps) => more |= perhaps,
                     Err(fault) => {
                         self.caller.broke(&mut self.client, lane, fault)?;
@@ -355,8 +360,8 @@ mod tests {
     use super::*;
     use crate::join::hello;
     use crate::net::JobKey;
-    use crate::wire::Role;
-    use crate::{Expect, Given, Options, PortError, Writer};
+    use crate::wire::{Role, Takes, Wish};
+    use crate::{Given, Options, PortError, Writer};
     use polyduct_layout::{Dataset, ElemType};
     use polyduct_os::poll::PollItem;
     use std::net::TcpListener;
@@ -372,11 +377,10 @@ mod tests {
 
     impl Bytes {
         fn join(place: &PipeAddress, trust: &Trust, options: &Options) -> Bytes {
-            let role = Role::Reader { shape: None, elem: None, convert: false };
-            let (pipe, expect) = (place.to_string(), Expect::default());
-            let hello = hello(options, "block", role).unwrap();
-            let (layout, start) = ("block".parse().unwrap(), clock::now());
-            let opening = Opening { options, hello, start, pipe: &pipe, layout, expect: &expect };
+            let role = Role::Reader { takes: Takes::One(Wish::layout("block")) };
+            let (pipe, start) = (place.to_string(), clock::now());
+            let hello = hello(options, role).unwrap();
+            let opening = Opening { options, hello, start, pipe: &pipe };
             let (port, end, work, next) = join(place, trust, &opening).unwrap();
             Bytes { port, end, work, next }
         }
@@ -387,7 +391,7 @@ mod tests {
 
         fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
             let Some(turn) = self.end.take(&mut self.port, self.next)? else { return Ok(None) };
-            self.end.copy(&mut self.port, &self.work, turn, part)?;
+            self.end.copy(&mut self.port, &self.work, turn, &mut [part])?;
             self.end.release(&mut self.port, self.next, turn)?;
             self.next += 1;
             Ok(Some(turn.step))

@@ -4,10 +4,10 @@
 //! Each side sees the sequence as [pieces](Piece): runs that lie together in its own memory, or frames that
 //! kernels gather or scatter while they stay in the cache.
 
-use crate::threads::Threads;
-use polyduct_copy::{as_shared, Conversion, Dest, Kernels, Source};
-use polyduct_layout::{LayoutError, Loop, Mapping, Op, OpTable, Plan};
-use polyduct_message::LinkError;
+use crate::work::{Leg, Supply};
+use polyduct_copy::{CopyError, Dest, Kernels, Source};
+use polyduct_layout::{Loop, Op, OpTable};
+use std::ops::Range;
 
 /// Runs from this length on (bytes) go between memory and socket by themselves.
 const DIRECT_FROM: u64 = 1 << 10;
@@ -17,13 +17,10 @@ pub const FRAME: u64 = 256 << 10;
 /// Which side walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// From memory into the sequence.
+    /// From the writer's slot into the sequence.
     Gather,
-    /// From the sequence into memory; with a conversion no run goes by itself.
-    Scatter {
-        /// Whether elements change on the way.
-        convert: bool,
-    },
+    /// From the sequence into the reader's parts. Where elements change on the way no run goes by itself.
+    Scatter,
 }
 
 /// The next bytes of the sequence.
@@ -31,32 +28,56 @@ pub enum End {
 pub enum Piece {
     /// They lie together in this side's memory.
     Run {
-        /// Where, in bytes.
-        at: usize,
-        /// How many.
-        len: usize,
+        /// The reader's array.
+        array: usize,
+        /// Where, in bytes: in the writer's slot, or in the reader's part of the array.
+        at: Range<usize>,
     },
-    /// They are gathered into a frame, or scattered from it, by this table.
+    /// They are gathered into a frame, or scattered from it.
     Frame {
-        /// From memory to frame, or from frame to memory.
-        table: OpTable,
+        /// What, one behind the other.
+        parts: Vec<FramePart>,
         /// Bytes of the frame.
         len: usize,
     },
 }
 
+/// A part of a frame.
+#[derive(Debug)]
+pub struct FramePart {
+    leg: usize,
+    /// From memory to frame, or from frame to memory.
+    table: OpTable,
+    /// Where it lies in the frame, in bytes.
+    at: Range<usize>,
+}
+
 /// All operations from one unit to another.
 #[derive(Debug)]
 pub struct Route {
-    tables: Vec<OpTable>,
-    elem_len: u64,
+    stretches: Vec<Stretch>,
     bytes: u64,
     end: End,
+}
+
+/// Those of one array.
+#[derive(Debug)]
+struct Stretch {
+    leg: Leg,
+    /// The tables, where they are not the one that is kept with the plan.
+    made: Vec<OpTable>,
+}
+
+impl Stretch {
+    fn tables(&self) -> &[OpTable] {
+        self.leg.transfer().table().map_or(&self.made[..], std::slice::from_ref)
+    }
 }
 
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
+    leg: usize,
     table: usize,
     op: usize,
     piece: u64,
@@ -71,23 +92,17 @@ struct View {
 }
 
 impl Route {
-    /// What writer unit `from` has for reader unit `to`; `None` where that is nothing. Both sides ask the
-    /// reader's plan, so that they agree on the order.
-    pub fn new(
-        src: &Mapping,
-        dst: &Mapping,
-        from: u64,
-        to: u64,
-        end: End,
-    ) -> Result<Option<Route>, LayoutError> {
-        let plan = Plan::to_reader(src, dst, to)?;
-        let transfer = plan.transfers().iter().find(|t| t.src_unit() == from && t.bytes() > 0);
-        Ok(transfer.map(|t| Route {
-            tables: t.tables().map(|table| table.clone().into_owned()).collect(),
-            elem_len: t.elem_len(),
-            bytes: t.bytes(),
-            end,
-        }))
+    /// What a writer unit has for a reader unit. Both sides ask the reader's plans, so that they agree on the
+    /// order.
+    pub fn new(supply: &Supply, end: End) -> Route {
+        let stretch = |leg: &Leg| {
+            let made = match leg.transfer().table() {
+                Some(_) => Vec::new(),
+                None => leg.transfer().tables().map(|table| table.into_owned()).collect(),
+            };
+            Stretch { leg: leg.clone(), made }
+        };
+        Route { stretches: supply.legs.iter().map(stretch).collect(), bytes: supply.bytes, end }
     }
 
     /// Bytes of the whole sequence.
@@ -95,72 +110,103 @@ impl Route {
         self.bytes
     }
 
-    /// Copies all of it from the writer's slot to where it belongs in the reader's part.
+    /// Gathers a frame from the writer's slot.
     ///
     /// # Errors
-    /// The slot or the part is shorter than the plan.
-    pub fn copy(
+    /// The slot is shorter than the plan.
+    pub fn gather(
         &self,
-        (kernels, conversion, threads): (Kernels, Option<Conversion>, Threads),
+        kernels: Kernels,
+        parts: &[FramePart],
         slot: &[u8],
-        part: &mut [u8],
-    ) -> Result<(), LinkError> {
-        let part = as_shared(part);
-        let copied = threads.share(self.bytes as usize, |piece, pieces| {
-            self.tables.iter().try_for_each(|table| {
-                let (src, dst) = (Source::from(slot), Dest::from(part));
-                match conversion {
-                    None => kernels.execute_part(table, piece, pieces, src, dst),
-                    Some(to) => kernels.execute_convert_part(table, to, piece, pieces, src, dst),
-                }
-            })
-        });
-        copied.map_err(|_| LinkError::OutOfTurn { what: "a route that leaves its array" })
+        frame: &mut [u8],
+    ) -> Result<(), CopyError> {
+        parts.iter().try_for_each(|part| {
+            let from = slot.get(self.stretches[part.leg].leg.slot.clone()).unwrap_or_default();
+            let to = frame.get_mut(part.at.clone()).unwrap_or_default();
+            kernels.execute(&part.table, Source::from(from), Dest::from(to))
+        })
+    }
+
+    /// Scatters a frame into the reader's parts.
+    ///
+    /// # Errors
+    /// A part is shorter than the plan.
+    pub fn scatter(
+        &self,
+        kernels: Kernels,
+        parts: &[FramePart],
+        frame: &[u8],
+        memory: &mut [&mut [u8]],
+    ) -> Result<(), CopyError> {
+        parts.iter().try_for_each(|part| {
+            let leg = &self.stretches[part.leg].leg;
+            let to = memory.get_mut(leg.array).map(|part| &mut **part).unwrap_or_default();
+            let (src, dst) = (Source::from(&frame[part.at.clone()]), Dest::from(to));
+            match leg.conversion {
+                None => kernels.execute(&part.table, src, dst),
+                Some(conversion) => kernels.execute_convert(&part.table, conversion, src, dst),
+            }
+        })
     }
 
     /// The next piece, and moves the cursor behind it.
     pub fn next(&self, cursor: &mut Cursor) -> Option<Piece> {
-        let mut frame = OpTable::new(self.elem_len);
-        let mut filled = 0;
-        while let Some(table) = self.tables.get(cursor.table) {
-            let Some(op) = table.ops().get(cursor.op) else {
-                *cursor = Cursor { table: cursor.table + 1, ..Cursor::default() };
+        let (mut frame, mut filled) = (Vec::<FramePart>::new(), 0);
+        while let Some(stretch) = self.stretches.get(cursor.leg) {
+            let Some(table) = stretch.tables().get(cursor.table) else {
+                *cursor = Cursor { leg: cursor.leg + 1, ..Cursor::default() };
                 continue;
             };
+            let Some(op) = table.ops().get(cursor.op) else {
+                *cursor = Cursor { leg: cursor.leg, table: cursor.table + 1, ..Cursor::default() };
+                continue;
+            };
+            let (leg, elem_len) = (&stretch.leg, table.elem_len());
             let view = self.view(table, op);
-            let direct = self.end != (End::Scatter { convert: true });
-            if direct && (view.run * self.elem_len >= DIRECT_FROM) {
+            let direct = self.end == End::Gather || leg.conversion.is_none();
+            if direct && view.run * elem_len >= DIRECT_FROM {
                 if filled > 0 {
                     break;
                 }
                 let pieces = view.outer.iter().map(|l| l.0).product();
-                let at = (view.place(&view.outer, cursor.piece) * self.elem_len) as usize;
+                let base = if self.end == End::Gather { leg.slot.start } else { 0 };
+                let at = base + (view.place(&view.outer, cursor.piece) * elem_len) as usize;
                 cursor.step(pieces);
-                return Some(Piece::Run { at, len: (view.run * self.elem_len) as usize });
+                return Some(Piece::Run { array: leg.array, at: at..at + (view.run * elem_len) as usize });
             }
-            let (nest, block, depth, at_once) = self.split(&view);
+            let (nest, block, depth, at_once) = split(&view, elem_len);
             let around = nest[..depth].iter().map(|l| l.0).product::<u64>();
             let (count, step) = nest[depth];
             let slices = count.div_ceil(at_once);
             let first = cursor.piece % slices * at_once;
-            let len = (count - first).min(at_once) * block;
-            if filled > 0 && (filled + len) * self.elem_len > FRAME {
+            let len = (count - first).min(at_once) * block * elem_len;
+            if filled > 0 && filled + len > FRAME {
                 break;
             }
             let at = view.place(&nest[..depth], cursor.piece / slices) as i64 + first as i64 * step;
             let mut inner = nest[depth..].to_vec();
             inner[0].0 = (count - first).min(at_once);
-            self.push(&mut frame, at as u64, filled, &inner);
-            filled += len;
+            let is_same = |part: &FramePart| part.leg == cursor.leg && part.table.elem_len() == elem_len;
+            if !frame.last().is_some_and(is_same) {
+                let at = filled as usize..filled as usize;
+                frame.push(FramePart { leg: cursor.leg, table: OpTable::new(elem_len), at });
+            }
+            if let Some(part) = frame.last_mut() {
+                let packed = (filled - part.at.start as u64) / elem_len;
+                self.push(&mut part.table, at as u64, packed, &inner);
+                filled += len;
+                part.at.end = filled as usize;
+            }
             cursor.step(around * slices);
         }
-        (filled > 0).then(|| Piece::Frame { table: frame, len: (filled * self.elem_len) as usize })
+        (filled > 0).then_some(Piece::Frame { parts: frame, len: filled as usize })
     }
 
     fn view(&self, table: &OpTable, op: &Op) -> View {
         let (start, gather) = match self.end {
             End::Gather => (op.src, true),
-            End::Scatter { .. } => (op.dst, false),
+            End::Scatter => (op.dst, false),
         };
         let own = |l: &Loop| (l.count, if gather { l.src_step } else { l.dst_step });
         let mut outer: Vec<(u64, i64)> = table.loops(op).iter().map(own).collect();
@@ -173,20 +219,6 @@ impl Route {
         View { start, outer, run }
     }
 
-    /// Cuts an operation into frames: its loops (the run is the last), the elements of what lies within loop
-    /// `depth`, that loop, and how many of its turns go into a frame.
-    fn split(&self, view: &View) -> (Vec<(u64, i64)>, u64, usize, u64) {
-        let mut nest = view.outer.clone();
-        nest.push((view.run, 1));
-        let (mut depth, mut block) = (nest.len() - 1, 1);
-        while depth > 0 && block * nest[depth].0 * self.elem_len <= FRAME {
-            block *= nest[depth].0;
-            depth -= 1;
-        }
-        let at_once = (FRAME / (block * self.elem_len)).clamp(1, nest[depth].0);
-        (nest, block, depth, at_once)
-    }
-
     fn push(&self, frame: &mut OpTable, own: u64, packed: u64, nest: &[(u64, i64)]) {
         let mut step = 1;
         let mut loops: Vec<Loop> = nest
@@ -197,16 +229,30 @@ impl Route {
                 step *= count as i64;
                 match self.end {
                     End::Gather => Loop { count, src_step: own_step, dst_step: packed_step },
-                    End::Scatter { .. } => Loop { count, src_step: packed_step, dst_step: own_step },
+                    End::Scatter => Loop { count, src_step: packed_step, dst_step: own_step },
                 }
             })
             .collect();
         loops.retain(|l| l.count > 1);
         match self.end {
             End::Gather => frame.push(own, packed, &loops),
-            End::Scatter { .. } => frame.push(packed, own, &loops),
+            End::Scatter => frame.push(packed, own, &loops),
         }
     }
+}
+
+/// Cuts an operation into frames: its loops (the run is the last), the elements of what lies within loop
+/// `depth`, that loop, and how many of its turns go into a frame.
+fn split(view: &View, elem_len: u64) -> (Vec<(u64, i64)>, u64, usize, u64) {
+    let mut nest = view.outer.clone();
+    nest.push((view.run, 1));
+    let (mut depth, mut block) = (nest.len() - 1, 1);
+    while depth > 0 && block * nest[depth].0 * elem_len <= FRAME {
+        block *= nest[depth].0;
+        depth -= 1;
+    }
+    let at_once = (FRAME / (block * elem_len)).clamp(1, nest[depth].0);
+    (nest, block, depth, at_once)
 }
 
 impl View {
@@ -226,7 +272,7 @@ impl Cursor {
     fn step(&mut self, pieces: u64) {
         self.piece += 1;
         if self.piece == pieces {
-            *self = Cursor { table: self.table, op: self.op + 1, piece: 0 };
+            *self = Cursor { op: self.op + 1, piece: 0, ..*self };
         }
     }
 }

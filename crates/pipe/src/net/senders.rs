@@ -9,12 +9,12 @@ use super::near::{self, Arrival};
 use super::route::{End, Route};
 use super::store::Store;
 use super::wire::First;
-use crate::bind::{bind_writer, from_wire};
+use crate::bind::bind_writers;
 use crate::error::PipeError;
 use crate::port::kernels;
 use crate::wire::Welcome;
+use crate::work::{supply_of, Supply};
 use polyduct_copy::Kernels;
-use polyduct_layout::{Layout, Mapping};
 use polyduct_os::{
     clock, cpu,
     poll::{poll, EventFd, PollItem},
@@ -36,10 +36,9 @@ const MOST: usize = 8;
 pub struct Senders {
     /// The slots.
     pub store: Store,
-    src: Mapping,
     len: usize,
-    readers: Vec<Mapping>,
-    unit: u64,
+    welcome: Welcome,
+    unit: u32,
     lossy: bool,
     kernels: Kernels,
     stop: EventFd,
@@ -62,34 +61,22 @@ struct Inbox {
 impl Senders {
     /// The slots of writer unit `unit` of a pipe.
     pub fn new(pipe: &str, welcome: &Welcome, unit: u32) -> Result<Arc<Senders>, PipeError> {
-        let data = from_wire(&welcome.dataset)?;
-        let src = bind_writer(&welcome.layout.parse()?, &data, welcome.writers)?;
-        let bind = |(layout, units): (&String, &u32)| -> Result<Mapping, PipeError> {
-            Ok(layout.parse::<Layout>()?.bind(&data, u64::from(*units))?)
-        };
-        let readers =
-            welcome.reader_layouts.iter().zip(&welcome.readers).map(bind).collect::<Result<_, _>>()?;
-        let len = src.local_len_bytes(u64::from(unit))? as usize;
+        let src = bind_writers(&welcome.arrays, welcome.writers)?;
+        let (_, len) = src.lay_out(unit)?;
         let system = crate::join::system(pipe);
         let worker = |_| Ok(Worker { wake: EventFd::new()?, inbox: Mutex::default() });
         let workers: Result<_, OsError> = (0..cpu::allowed().len().clamp(1, MOST)).map(worker).collect();
         Ok(Arc::new(Senders {
             store: Store::new(welcome.depth, len).map_err(&system)?,
             len,
-            readers,
-            unit: unit.into(),
+            unit,
             lossy: welcome.policy != Policy::Block,
-            kernels: kernels(src.dataset()),
-            src,
+            kernels: kernels(&src),
+            welcome: welcome.clone(),
             stop: EventFd::new().map_err(&system)?,
             stopped: AtomicBool::new(false),
             workers: workers.map_err(&system)?,
         }))
-    }
-
-    /// The writers' mapping.
-    pub fn mapping(&self) -> &Mapping {
-        &self.src
     }
 
     /// Bytes of a slot.
@@ -101,7 +88,8 @@ impl Senders {
     /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
     /// lost the connection.
     pub fn adopt(self: &Arc<Self>, channel: Channel, (program, unit): (u32, u32), from: u64) {
-        let Some(route) = self.route(program, unit) else { return };
+        let Some(supply) = self.supply(program, unit) else { return };
+        let route = Route::new(&supply, End::Gather);
         match Job::new((program, unit), channel, route, from) {
             Ok(job) => self.serve(Box::new(job)),
             Err(fault) => tracing::warn!(program, unit, %fault, "a lane ended"),
@@ -110,22 +98,24 @@ impl Senders {
 
     /// Takes a reader unit of this host, which maps the slots.
     pub fn hand_out(self: &Arc<Self>, came: Arrival) {
-        if self.route(came.of.0, came.of.1).is_some() {
+        if self.supply(came.of.0, came.of.1).is_some() {
             self.serve(Box::new(near::Job::new(came, &self.store)));
         }
     }
 
     /// What goes to this unit of this reader program.
-    fn route(&self, program: u32, unit: u32) -> Option<Route> {
-        let Some(dst) = self.readers.get(program as usize).filter(|m| u64::from(unit) < m.units()) else {
+    fn supply(&self, program: u32, unit: u32) -> Option<Supply> {
+        let Welcome { arrays, writers, readers, reader_takes, .. } = &self.welcome;
+        let units = readers.get(program as usize).filter(|&&units| unit < units);
+        let (Some(&units), Some(takes)) = (units, reader_takes.get(program as usize)) else {
             tracing::warn!(program, unit, "turned a lane away: there is no such reader");
             return None;
         };
-        let route = Route::new(&self.src, dst, self.unit, unit.into(), End::Gather).ok().flatten();
-        if route.is_none() {
+        let supply = supply_of(arrays, (self.unit, *writers), takes, (unit, units)).ok().flatten();
+        if supply.is_none() {
             tracing::warn!(program, unit, "turned a lane away: nothing goes there");
         }
-        route
+        supply
     }
 
     fn serve(self: &Arc<Self>, job: Box<dyn Serves>) {

@@ -14,8 +14,8 @@ use crate::error::{PipeError, Refusal};
 use crate::join::system;
 use crate::port::Port;
 use crate::ready::{Wait, Watch};
-use crate::writer::{Opening, WriterEnd};
-use polyduct_layout::Mapping;
+use crate::wire::Array;
+use crate::writer::{self, Opening, WriterEnd};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::SLICE;
 use polyduct_os::{clock, segment::Segment};
@@ -42,13 +42,13 @@ struct Sending {
     filling: Option<Segment>,
 }
 
-/// Opens the pipe at `place`, and gives where the unit goes on.
+/// Opens the pipe at `place`, and gives its arrays and where the unit goes on.
 pub(crate) fn open(
     place: &PipeAddress,
     trust: &Trust,
     me: UnitName,
     opening: Opening<'_>,
-) -> Result<(Port, Box<dyn WriterEnd>, Mapping, u64), PipeError> {
+) -> Result<writer::Opened, PipeError> {
     let Opening { options, hello, start, .. } = opening;
     let addrs = place.resolve(options, start)?;
     let (control, senders, accepts, (welcome, network)) = if options.unit == 0 {
@@ -65,8 +65,8 @@ pub(crate) fn open(
     let pipe = place.to_string();
     let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
     let port = Port::new(&pipe, me, domain, options, (start, SPIN));
-    let mapping = senders.mapping().clone();
-    Ok((port, Box::new(Sending { control, senders, accepts, begun: None, filling: None }), mapping, from))
+    let arrays = welcome.arrays;
+    Ok((port, Box::new(Sending { control, senders, accepts, begun: None, filling: None }), arrays, from))
 }
 
 impl WriterEnd for Sending {

@@ -2,8 +2,7 @@
 
 use super::{Ending, Phase, Rendezvous, FIRST};
 use crate::error::{name_them, Mismatch, Refusal};
-use crate::wire::{Dataset, Hello, Role, Welcome};
-use polyduct_copy::Conversion;
+use crate::wire::{Array, Gives, Hello, Role, Takes, Welcome, Wish};
 use polyduct_port::{Side, UnitName, PROGRAM_BYTES};
 use std::fmt::Debug;
 
@@ -11,12 +10,15 @@ impl<F> Rendezvous<F> {
     /// Whether this unit 0 is what the pipe's old unit 0 was.
     pub(super) fn welcomes_me(&self, w: &Welcome) -> bool {
         self.roll.get(FIRST).map(|me| &me.terms.hello).is_some_and(|me| match &me.role {
-            Role::Writer { dataset, depth, policy, readers } => {
-                let same = dataset.as_ref().is_none_or(|d| *d == w.dataset) && *depth == w.depth;
-                same && *policy == w.policy
-                    && [w.readers.len(), w.reader_layouts.len()] == [*readers as usize; 2]
+            Role::Writer { gives, depth, policy, readers } => {
+                let same = match gives {
+                    Gives::Arrays(arrays) => *arrays == w.arrays,
+                    Gives::Bytes { layout } => w.arrays.iter().all(|array| array.layout == *layout),
+                };
+                same && *depth == w.depth
+                    && *policy == w.policy
+                    && [w.readers.len(), w.reader_takes.len()] == [*readers as usize; 2]
                     && me.units == w.writers
-                    && me.layout == w.layout
             }
             Role::Reader { .. } => false,
         })
@@ -56,7 +58,7 @@ impl<F> Rendezvous<F> {
             None => {}
         }
         // A unit that replaces another goes on with that one's slots, which the readers have mapped.
-        let late = matches!(hello.role, Role::Writer { dataset: None, .. });
+        let late = matches!(hello.role, Role::Writer { gives: Gives::Bytes { .. }, .. });
         let kept = self.segments.contains_key(&hello.unit);
         let lost = matches!(self.phase, Phase::Running | Phase::Readying) && !kept;
         if writer && (lost || !late && !has_segment && !kept) {
@@ -68,13 +70,22 @@ impl<F> Rendezvous<F> {
         } else if let (Some(w), Some(p)) = (&self.welcome, program) {
             // The whole program was lost: a replacement agrees with what it said.
             disagree(place, hello.unit, "units", &w.readers[p as usize], &hello.units)?;
-            disagree(place, hello.unit, "layout", &w.reader_layouts[p as usize], &hello.layout)?;
+            if let (Some(first), Some(takes)) = (w.reader_takes.get(p as usize), hello.role.takes()) {
+                agree_on_wishes(&|what, a, b| disagree(place, hello.unit, what, a, b), first, takes)?;
+            }
         }
-        if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
-            check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
-            (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, place))?;
-        }
+        self.check_reader(place, hello)?;
         Ok(place)
+    }
+
+    /// Whether what a unit wants fits the arrays, where it is a reader and they are known.
+    pub(super) fn check_reader(&self, place: UnitName, hello: &Hello) -> Result<(), Refusal> {
+        match self.arrays() {
+            Some(arrays) if place.side != Side::Writer => {
+                (self.check_terms)(&hello.role, &arrays, hello.units).map_err(|e| named(e, place))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn too_many(&self, hello: &Hello) -> Refusal {
@@ -154,44 +165,74 @@ pub(super) fn agree(unit: UnitName, other: u32, first: &Hello, hello: &Hello) ->
     let disagree =
         |what: &str, expected: &dyn Debug, found: &dyn Debug| disagree(unit, other, what, expected, found);
     disagree("units", &first.units, &hello.units)?;
-    disagree("layout", &first.layout, &hello.layout)?;
     disagree("on_loss", &first.on_loss, &hello.on_loss)?;
     match (&first.role, &hello.role) {
         (
-            Role::Writer { dataset: d1, depth: n1, policy: p1, readers: r1 },
-            Role::Writer { dataset: d2, depth: n2, policy: p2, readers: r2 },
+            Role::Writer { gives: g1, depth: n1, policy: p1, readers: r1 },
+            Role::Writer { gives: g2, depth: n2, policy: p2, readers: r2 },
         ) => {
-            disagree("shape", &Said(d1.as_ref().map(|d| &d.shape)), &Said(d2.as_ref().map(|d| &d.shape)))?;
-            disagree("dtype", &Said(d1.as_ref().map(|d| &d.elem)), &Said(d2.as_ref().map(|d| &d.elem)))?;
+            agree_on_arrays(&disagree, g1, g2)?;
             disagree("depth", n1, n2)?;
             disagree("policy", p1, p2)?;
             disagree("readers", r1, r2)
         }
-        (a, b) => disagree("expected shape and dtype", a, b),
+        (Role::Reader { takes: t1 }, Role::Reader { takes: t2 }) => agree_on_wishes(&disagree, t1, t2),
+        (a, b) => disagree("side", a, b),
     }
 }
 
-pub(super) fn check_dataset(
-    given: &Dataset,
-    shape: Option<&[u64]>,
-    elem: Option<&str>,
-    convert: bool,
-) -> Result<(), Refusal> {
-    let refuse = |what: &str, expected: String, found: String| {
-        Err(Refusal::Terms(Mismatch::Dataset { what: what.into(), expected, found }))
-    };
-    if let Some(shape) = shape.filter(|s| *s != given.shape) {
-        return refuse("shape", format!("{:?}", given.shape), format!("{shape:?}"));
+/// Says what two units said of something, where that is not the same.
+type Disagree<'a> = dyn Fn(&str, &dyn Debug, &dyn Debug) -> Result<(), Refusal> + 'a;
+
+fn agree_on_arrays(disagree: &Disagree<'_>, first: &Gives, gives: &Gives) -> Result<(), Refusal> {
+    if first == gives {
+        return Ok(());
     }
-    match elem {
-        Some(elem) if elem != given.elem && !convert => refuse("dtype", given.elem.clone(), elem.to_owned()),
-        Some(elem) if elem != given.elem => match (given.elem.parse(), elem.parse()) {
-            (Ok(from), Ok(to)) if Conversion::between(from, to).is_some() => Ok(()),
-            _ => {
-                let (from, to) = (given.elem.clone(), elem.to_owned());
-                Err(Refusal::Terms(Mismatch::Conversion { from, to }))
-            }
-        },
-        _ => Ok(()),
+    let (a, b) = match (first, gives) {
+        (Gives::Arrays(a), Gives::Arrays(b)) => (a, b),
+        (Gives::Bytes { layout: a }, Gives::Bytes { layout: b }) => return disagree("layout", a, b),
+        (a, b) => {
+            let only = |gives: &Gives| match gives {
+                Gives::Arrays(arrays) => Said(arrays.first().map(|array| array.shape.clone())),
+                Gives::Bytes { .. } => Said(None),
+            };
+            return disagree("shape", &only(a), &only(b));
+        }
+    };
+    disagree("number of arrays", &a.len(), &b.len())?;
+    let of = |what: &str, array: &Array| match &array.name[..] {
+        "" => what.to_owned(),
+        name => format!("{what} of {name:?}"),
+    };
+    a.iter().zip(b).filter(|(a, b)| a != b).try_for_each(|(a, b)| {
+        disagree("name of an array", &a.name, &b.name)?;
+        disagree(&of("layout", a), &a.layout, &b.layout)?;
+        disagree(&of("shape", a), &a.shape, &b.shape)?;
+        disagree(&of("dtype", a), &a.elem, &b.elem)
+    })
+}
+
+fn agree_on_wishes(disagree: &Disagree<'_>, first: &Takes, takes: &Takes) -> Result<(), Refusal> {
+    if first == takes {
+        return Ok(());
+    }
+    let agree = |of: &str, a: &Wish, b: &Wish| {
+        disagree(&format!("layout{of}"), &a.layout, &b.layout)?;
+        let expects = |wish: &Wish| (Said(wish.shape.clone()), Said(wish.elem.clone()), wish.convert);
+        disagree(&format!("expected shape and dtype{of}"), &expects(a), &expects(b))
+    };
+    match (first, takes) {
+        (Takes::One(a), Takes::One(b)) => agree("", a, b),
+        (Takes::Named(a), Takes::Named(b)) => {
+            disagree("number of layouts", &a.len(), &b.len())?;
+            a.iter().zip(b).filter(|(a, b)| a != b).try_for_each(|((name, a), (other, b))| {
+                disagree("name of an array", name, other)?;
+                agree(&format!(" of {name:?}"), a, b)
+            })
+        }
+        (a, b) => {
+            let way = |takes: &Takes| matches!(takes, Takes::Named(_));
+            disagree("layouts by name", &way(a), &way(b))
+        }
     }
 }

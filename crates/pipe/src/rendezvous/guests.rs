@@ -5,10 +5,10 @@
 //! reads when all are ready. It has a place until the last of its units has left; a program of the same name
 //! that comes before that gets another.
 
-use super::admit::{agree, among, check_dataset, check_hello, named};
+use super::admit::{agree, among, check_hello};
 use super::{places, Action, ConnId, Ending, Member, Part, Phase, Rendezvous};
 use crate::error::{Mismatch, Refusal};
-use crate::wire::{FromHost, Hello, Role};
+use crate::wire::{FromHost, Hello};
 use polyduct_port::{Side, UnitName, MAX_PROGRAMS};
 use std::collections::BTreeSet;
 
@@ -137,10 +137,7 @@ impl<F> Rendezvous<F> {
             let agreed = agree(me, other.unit, &first.terms.hello, hello);
             agreed.and_then(|()| self.roll.check_free(me)).map_err(|why| among(why, MAX_PROGRAMS))?;
         }
-        if let (Role::Reader { shape, elem, convert }, Some(given)) = (&hello.role, self.dataset()) {
-            check_dataset(&given, shape.as_deref(), elem.as_deref(), *convert)?;
-            (self.check_layout)(&hello.layout, &given, hello.units, false).map_err(|e| named(e, me))?;
-        }
+        self.check_reader(me, hello)?;
         Ok(place)
     }
 

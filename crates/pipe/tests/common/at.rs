@@ -2,7 +2,7 @@
 
 use super::net::Across;
 use super::unique;
-use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
+use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Rule, Writer};
 
 /// Where a pipe is.
 pub trait At: Sync {
@@ -10,6 +10,7 @@ pub trait At: Sync {
     fn new() -> Self;
     fn writer(&self, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError>;
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError>;
+    fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError>;
 }
 
 /// On this host, by name.
@@ -23,6 +24,9 @@ impl At for String {
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
         Reader::open(self, layout, expect, options)
     }
+    fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError> {
+        Reader::open_arrays(self, rules, options)
+    }
 }
 
 impl At for Across {
@@ -34,6 +38,9 @@ impl At for Across {
     }
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError> {
         Reader::open((&self.place, &self.trust), layout, expect, &self.near.options(options))
+    }
+    fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError> {
+        Reader::open_arrays((&self.place, &self.trust), rules, &self.near.options(options))
     }
 }
 

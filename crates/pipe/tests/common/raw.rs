@@ -4,7 +4,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::Incoming;
 use polyduct_os::process::{number_space, user_id};
 use polyduct_os::socket::{Conn, MESSAGE_LIMIT};
-use polyduct_pipe::wire::{FromHost, Hello, Role, PROTOCOL};
+use polyduct_pipe::wire::{Array, FromHost, Hello, Role, Takes, Wish, PROTOCOL};
 use polyduct_pipe::OnLoss;
 use std::time::{Duration, Instant};
 
@@ -45,13 +45,17 @@ pub fn data() -> Dataset {
     Dataset::new(&[LEN], ElemType::U8).unwrap()
 }
 
+/// The only array of a pipe, of bytes.
+pub fn array(len: u64) -> Array {
+    Array { name: String::new(), shape: vec![len], elem: "u8".into(), layout: "block".into() }
+}
+
 pub fn hello(role: Role, unit: u32, units: u32) -> Hello {
     let program = if matches!(role, Role::Writer { .. }) { "w" } else { "r0" };
     Hello {
         program: program.into(),
         unit,
         units,
-        layout: "block".into(),
         pid: std::process::id(),
         space: number_space(),
         start_time: 0,
@@ -62,5 +66,5 @@ pub fn hello(role: Role, unit: u32, units: u32) -> Hello {
 }
 
 pub fn reader(unit: u32, units: u32) -> Hello {
-    hello(Role::Reader { shape: None, elem: None, convert: false }, unit, units)
+    hello(Role::Reader { takes: Takes::One(Wish::layout("block")) }, unit, units)
 }

@@ -228,6 +228,7 @@ impl StoreReader {
             return Err(StoreError::Port(PortError::WrongSize {
                 port: PortName::Store(store),
                 unit: None,
+                array: String::new(),
                 expected,
                 found,
             }));

@@ -6,13 +6,21 @@ use super::super::wire::{Back, First};
 use super::super::{JobKey, PipeAddress, Trust};
 use super::*;
 use crate::join::{check_options, hello};
-use crate::wire::{Dataset, FromHost, Role, Welcome};
+use crate::wire::{Array, FromHost, Role, Takes, Welcome, Wish};
 use crate::{Expect, Given, Reader, Writer};
 use polyduct_port::{Policy, Scope};
 use polyduct_slots::Turn;
 
+fn takes() -> Takes {
+    Takes::One(Wish::layout("block"))
+}
+
+fn array() -> Array {
+    Array { name: String::new(), shape: vec![4], elem: "u8".into(), layout: "block".into() }
+}
+
 fn reader_role() -> Role {
-    Role::Reader { shape: None, elem: None, convert: false }
+    Role::Reader { takes: takes() }
 }
 
 pub fn welcome() -> Welcome {
@@ -23,13 +31,11 @@ pub fn welcome() -> Welcome {
         readers: vec![1],
         depth: 2,
         policy: Policy::Block,
-        dataset: Dataset { shape: vec![4], elem: "u8".into() },
-        layout: "block".into(),
+        arrays: vec![array()],
         writers_wait: false,
         readers_wait: vec![false],
         reader_programs: vec!["r".into()],
-        reader_layouts: vec!["block".into()],
-        converts: false,
+        reader_takes: vec![takes()],
     }
 }
 
@@ -114,7 +120,7 @@ fn units_that_cannot_be_are_not_lost_and_no_unit_is_lost_twice() {
         met(says.collect(), |place, trust| {
             let options = options(0, 1);
             check_options(&options, Side::Reader(0))?;
-            let hello = hello(&options, "block", reader_role()).unwrap();
+            let hello = hello(&options, reader_role()).unwrap();
             let joined = Client::join(place, trust, &options, hello, |_| Ok(None), clock::now());
             joined.map(|(client, ..)| client.absent.len())
         })
@@ -143,7 +149,7 @@ fn read_two(between: impl FnOnce(&mut Client, &PipeAddress, &Trust)) {
             w.close().unwrap();
         });
         let options = options(0, 1);
-        let hello = hello(&options, "block", reader_role()).unwrap();
+        let hello = hello(&options, reader_role()).unwrap();
         let joined = Client::join(place, trust, &options, hello, |_| Ok(None), clock::now());
         let (mut client, ..) = joined.unwrap();
         client.ready().unwrap();

@@ -1,0 +1,335 @@
+"""Ports of bundles, and their steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from polyduct import _arrays, _html, _native
+from polyduct._arrays import seconds
+from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, empty, flatten, given, parts_of, rules
+from polyduct._port import _Port
+from polyduct.errors import Misuse
+
+
+class _BundlePort(_Port):
+    """A port of several arrays."""
+
+    _places: Places
+
+    def _start_bundle(self, url: str, timeout: float | None) -> None:
+        self._places = Places(self._port.arrays, self.unit, url)
+        self._start(url, timeout)
+
+    @property
+    def arrays(self) -> dict[str, ArrayInfo]:
+        """What is known of each array, by its name."""
+        return {name: self._places.info(name) for name in self._places}
+
+    def _over(self, memory: _arrays.Bytes) -> Arrays:
+        """The arrays that lie in the memory of a step."""
+        places = self._places
+        return Arrays(places, lambda name: places.form(name).over(memory[places.at(name)]))
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, Any]] = [("unit", f"{self.unit} of {self.units}")]
+        rows += [(info.name, f"{info.shape} {info.dtype}, {info.layout}") for info in self.arrays.values()][:50]
+        if len(self._places) > 50:
+            rows.append(("…", f"{len(self._places)} arrays"))
+        closed = " (closed)" if self._closed else ""
+        return _html.table(f"polyduct.{type(self).__name__} {self._url}{closed}", rows)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return (
+            f"<polyduct.{type(self).__name__} {self._url!r}: unit {self.unit} of {self.units}, "
+            f"{len(self._places)} arrays{state}>"
+        )
+
+
+class BundleWriter(_BundlePort):
+    """One unit's writing port for several arrays in each step; `polyduct.open` with ``arrays=`` makes it.
+
+    As a context manager it is closed at the end, or aborted by an exception, so that the readers do not take
+    an unfinished stream for a complete one.
+    """
+
+    _port: _native.WritePort
+
+    def __init__(self, url: str, arrays: object, options: dict[str, Any]) -> None:
+        self._port = _native.open_bundle_writer(url, given(arrays), {**options, "descr": None})
+        self._start_bundle(url, options["timeout"])
+
+    @property
+    def next_step(self) -> int:
+        """Number of the next step, from 0; while a step is being filled, its number. See `Writer.next_step`."""
+        return self._port.next_step
+
+    def step(self, timeout: float | None = None) -> BundleStep:
+        """The next step, to be filled in place; for room it waits ``timeout`` seconds at most (the port's by
+        default):
+
+            with out.step() as s:
+                s["u"][...] = compute()
+
+        ``s`` gives this unit's part of each array by its name, in the memory that the readers copy from; its
+        content is undefined at first. All of them become visible at the end of the block, together with
+        those of the other units. An exception in the block leaves the step unpublished, and the next call
+        gives it again. Arrays are not to be used after the block: see `Writer.step`.
+        """
+        return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout))
+
+    def try_step(self) -> BundleStep | None:
+        """As `step`, without waiting: gives None if there is no room now. A step that it gives is open from
+        then on, and must be entered."""
+        step = BundleStep(self, None)
+        return step if step._try() else None
+
+    def write(self, arrays: Mapping[Any, Any], timeout: float | None = None) -> bool:
+        """Writes this unit's part of each array of the next step, given by their names: one copy more than
+        `step`.
+
+        Each must have the array's local shape and dtype, in any memory order. False when a lossy queue
+        dropped the step. For room it waits ``timeout`` seconds at most (the port's by default).
+        """
+        seconds("timeout", timeout)
+        return self._port.write_arrays(parts_of(self._places, arrays), timeout)
+
+    async def write_async(self, arrays: Mapping[Any, Any], timeout: float | None = None) -> bool:
+        """As `write`, for asyncio: other tasks run while it waits for room. If it is cancelled meanwhile,
+        nothing was written."""
+        parts, step = parts_of(self._places, arrays), self.step(timeout)
+        async with step:
+            assert step._memory is not None
+            for name, part in zip(self._places, parts):
+                step._memory[self._places.at(name)] = part
+        return bool(step.published)
+
+    def __enter__(self) -> BundleWriter:
+        return self
+
+
+class BundleStep:
+    """One step of a `BundleWriter`, as a context manager; see `BundleWriter.step`."""
+
+    __slots__ = ("_entered", "_memory", "_timeout", "_writer", "published")
+
+    def __init__(self, writer: BundleWriter, timeout: float | None) -> None:
+        self._writer = writer
+        self._timeout = timeout
+        self._memory: _arrays.Bytes | None = None
+        self._entered = False
+        self.published: bool | None = None
+        """After the block: whether the queue took the step. None before, and after an exception."""
+
+    def __enter__(self) -> Arrays:
+        if self._entered:
+            raise Misuse("a step is entered once; take the next one from step()")
+        if self._memory is None:
+            self._memory = self._writer._port.begin(self._timeout)
+        self._entered = True
+        return self._writer._over(self._memory)
+
+    def _try(self) -> bool:
+        """Begins the step, if there is room."""
+        self._memory = self._writer._port.try_begin()
+        return self._memory is not None
+
+    async def __aenter__(self) -> Arrays:
+        start = time.monotonic()
+        while self._memory is None and not self._try():
+            await self._writer._wait(start, self._timeout, f"a free slot for step {self._writer.next_step}")
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        memory, port = self._memory, self._writer
+        if memory is None:
+            return
+        if kind is None:
+            self.published = port._port.publish(memory)
+            return
+        memory.flags.writeable = False
+        if not port.closed and port._port.ours:
+            port._port.discard()
+
+
+class ReadStep(Arrays):
+    """A step that a `BundleReader` gives: this unit's part of each array, by its name."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, names: Places, find: Any, number: int) -> None:
+        super().__init__(names, find)
+        self.number = number
+        """The writer's number of the step, from 0."""
+
+
+class BundleReader(_BundlePort):
+    """One unit's reading port for several arrays in each step; `polyduct.open` with ``layouts=`` makes it.
+
+    Iterating, by ``for`` or in asyncio by ``async for``, gives each step in arrays that the next step
+    overwrites: new memory is slow. See `steps` for a limit to each wait.
+    """
+
+    _port: _native.ReadPort
+
+    def __init__(self, url: str, layouts: object, convert: bool, options: dict[str, Any]) -> None:
+        self._port = _native.open_bundle_reader(url, rules(layouts), convert, {**options, "descr": None})
+        self._start_bundle(url, options["timeout"])
+        self._memory: _arrays.Bytes | None = None
+        self._step: ReadStep | None = None
+        self._number: int | None = None
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the stream was reached: no more steps will come."""
+        return self._ended
+
+    @property
+    def number(self) -> int | None:
+        """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
+        return self._number
+
+    def read(self, out: Mapping[Any, Any] | None = None, timeout: float | None = None) -> ReadStep | None:
+        """Waits for the next step and gives this unit's part of each array: in the arrays of ``out``, which
+        has one for each name, or in new ones. None at the end.
+
+        Arrays of ``out`` must have the local shape and dtype; they are filled fastest when they are stored in
+        the layout's order without gaps. It waits ``timeout`` seconds at most (the port's by default): a
+        `TimeoutError` then, after which the step can be asked for again.
+        """
+        seconds("timeout", timeout)
+        if out is None:
+            memory = empty(self._port.len_bytes)
+            return self._found(self._port.read(memory, timeout), memory)
+        return self._fill(out, timeout)
+
+    def try_read(self) -> ReadStep | None:
+        """As `read`, without waiting: gives None if the next step is not there yet, or if there is none
+        (`ended`)."""
+        memory = empty(self._port.len_bytes)
+        return self._found(self._port.try_read(memory), memory)
+
+    async def read_async(self, timeout: float | None = None) -> ReadStep | None:
+        """As `read`, for asyncio: other tasks run while it waits. If it is cancelled meanwhile, it has taken
+        nothing, and the next call gives the step."""
+        seconds("timeout", timeout)
+        memory = empty(self._port.len_bytes)
+        number = await self._await(memory, timeout)
+        return self._found(number, memory)
+
+    def steps(self, timeout: float | None = None) -> BundleSteps:
+        """Iterates as the port itself does, and waits ``timeout`` seconds at most for each step (the port's
+        by default): a `TimeoutError` then, after which it goes on where it was."""
+        return BundleSteps(self, timeout if timeout is None else seconds("timeout", timeout))
+
+    def _fill(self, out: Mapping[Any, Any], timeout: float | None) -> ReadStep | None:
+        places, leaves = self._places, flatten("out", out)
+        check_names(places, leaves)
+        arrays = {name: places.form(name).check_out(leaves[name]) for name in places}
+        flats = {name: places.form(name).flat(array) for name, array in arrays.items()}
+        # Those in another order are filled by way of one in the layout's.
+        through = {name: places.form(name).empty() for name, flat in flats.items() if flat is None}
+        filled = [
+            places.form(name).to_flat(through[name]) if flat is None else flat for name, flat in flats.items()
+        ]
+        number = self._port.read_arrays(filled, timeout)
+        if number is None:
+            self._ended = True
+            return None
+        for name, array in through.items():
+            arrays[name][...] = array
+        self._number = number
+        return ReadStep(places, arrays.__getitem__, number)
+
+    def _found(self, number: int | None, memory: _arrays.Bytes) -> ReadStep | None:
+        """The arrays in this memory, if there was a step: the number of one, None at the end, -1 while it is
+        not there."""
+        if number is None:
+            self._ended = True
+            return None
+        if number < 0:
+            return None
+        self._number, places = number, self._places
+        return ReadStep(places, lambda name: places.form(name).over(memory[places.at(name)]), number)
+
+    async def _await(self, memory: _arrays.Bytes, timeout: float | None) -> int | None:
+        start = time.monotonic()
+        while True:
+            number = self._port.try_read(memory)
+            if number is None or number >= 0:
+                return number
+            await self._wait(start, timeout, "the next step")
+
+    def _again(self, number: int | None) -> ReadStep | None:
+        """The step in the port's own arrays."""
+        assert self._memory is not None
+        if self._step is None or number is None:
+            self._step = self._found(number, self._memory)
+        else:
+            self._number = self._step.number = number
+        return self._step
+
+    def _own(self) -> _arrays.Bytes:
+        if self._memory is None:
+            self._memory = empty(self._port.len_bytes)
+        return self._memory
+
+    def _next(self, timeout: float | None) -> ReadStep:
+        step = self._again(self._port.read(self._own(), timeout))
+        if step is None:
+            raise StopIteration
+        return step
+
+    async def _next_async(self, timeout: float | None) -> ReadStep:
+        step = self._again(await self._await(self._own(), timeout))
+        if step is None:
+            raise StopAsyncIteration
+        return step
+
+    def __iter__(self) -> Iterator[ReadStep]:
+        return self
+
+    def __next__(self) -> ReadStep:
+        return self._next(None)
+
+    def __aiter__(self) -> AsyncIterator[ReadStep]:
+        return self
+
+    async def __anext__(self) -> ReadStep:
+        return await self._next_async(None)
+
+    def __enter__(self) -> BundleReader:
+        return self
+
+
+class BundleSteps:
+    """The steps to come, with a limit to the wait for each; `BundleReader.steps` gives it."""
+
+    __slots__ = ("_reader", "_timeout")
+
+    def __init__(self, reader: BundleReader, timeout: float | None) -> None:
+        self._reader = reader
+        self._timeout = timeout
+
+    def __iter__(self) -> Iterator[ReadStep]:
+        return self
+
+    def __next__(self) -> ReadStep:
+        return self._reader._next(self._timeout)
+
+    def __aiter__(self) -> AsyncIterator[ReadStep]:
+        return self
+
+    async def __anext__(self) -> ReadStep:
+        return await self._reader._next_async(self._timeout)

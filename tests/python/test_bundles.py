@@ -1,0 +1,204 @@
+"""Several arrays in each step."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polyduct
+import pytest
+from polyduct import Array
+
+
+def unique(name: str, taken: list[int] = []) -> str:  # noqa: B006: it counts
+    import os
+
+    taken.append(0)
+    return f"pipe:bundles-{os.getpid()}-{len(taken)}-{name}"
+
+
+def both(write: Callable[[], None], read: Callable[[], None]) -> None:
+    """Runs both sides, and raises what either raised."""
+    errors: list[BaseException] = []
+
+    def guarded(side: Callable[[], None]) -> None:
+        try:
+            side()
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(side,)) for side in (write, read)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+U = np.arange(24, dtype="f4").reshape(4, 6)
+MASK = np.arange(5) % 2 == 0
+STATE = {"u": Array((4, 6), "f4", "block,*"), "mask": MASK, "deep": {0: {"w": Array(7, "i8")}}}
+OPEN: dict[str, Any] = {"unit": 0, "units": 1, "timeout": 30}
+
+
+def test_steps_are_filled_in_place_or_written() -> None:
+    url = unique("ways")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=STATE, **OPEN) as out:
+            assert list(out.arrays) == ["u", "mask", "deep/0/w"]
+            info = out.arrays["u"]
+            assert (info.shape, info.dtype, info.local_shape, str(info.layout)) == ((4, 6), "f4", (4, 6), "block,*")
+            with out.step() as s:
+                s["u"][...] = U
+                s["mask"][...] = MASK
+                s["deep"]["0"]["w"][...] = 3
+                assert list(s["deep"]) == ["0/w"] and len(s["deep"]) == 1 and len(s) == 3
+                assert s["u"] is s["u"]
+                with pytest.raises(KeyError):
+                    s["dee"]
+            out.write({"u": U.T.copy().T + 1, "mask": ~MASK, "deep": {"0": {"w": range(7)}}})
+            with pytest.raises(ZeroDivisionError), out.step() as s:
+                s["u"][...] = 1 / 0
+            step = out.try_step()
+            assert step is not None
+            with step as s:
+                s["u"][...] = U + 2
+            assert step.published and out.next_step == 3
+
+    def read() -> None:
+        port = polyduct.open(url, layouts={"u": "*,block", "deep/*": None}, **OPEN)
+        seen = []
+        for s in port:
+            assert list(s) == ["u", "deep/0/w"]
+            seen.append((s.number, s["u"].copy(), s["deep/0/w"].copy()))
+        assert port.ended and [n for n, _, _ in seen] == [0, 1, 2]
+        np.testing.assert_array_equal(seen[0][1], U)
+        np.testing.assert_array_equal(seen[1][1], U + 1)
+        np.testing.assert_array_equal(seen[2][1], U + 2)
+        np.testing.assert_array_equal(seen[1][2], np.arange(7))
+        assert port.stats().steps == 3
+
+    both(write, read)
+
+
+def test_readers_fill_what_they_have() -> None:
+    url = unique("out")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=STATE, **OPEN) as out:
+            for n in range(3):
+                out.write({"u": U + n, "mask": MASK, "deep/0/w": np.full(7, n)})
+
+    def read() -> None:
+        layouts = {"*": Array(dtype=None, layout="..."), "u": Array(dtype="f8")}
+        with polyduct.open(url, "r", layouts={"u": layouts["u"], "*": "..."}, convert=True, **OPEN) as port:
+            assert port.arrays["u"].dtype == "f8"
+            mine = {"u": np.zeros((4, 6), "f8", order="F"), "mask": np.zeros(5, "?"), "deep": {"0": {"w": np.zeros(7, "i8")}}}
+            with pytest.raises(polyduct.Misuse, match=r"without 'mask', 'deep/0/w' and with 'v'"):
+                port.read({"u": mine["u"], "v": mine["u"]})
+            with pytest.raises(polyduct.WrongType, match=r"array 'u'.*dtype float32; expected float64"):
+                port.read({**mine, "u": np.zeros((4, 6), "f4")})
+            step = port.read(mine)
+            assert step is not None and step["u"] is mine["u"] and step.number == 0
+            np.testing.assert_array_equal(mine["u"], U)
+            np.testing.assert_array_equal(mine["mask"], MASK)
+            fresh = port.read()
+            assert fresh is not None
+            np.testing.assert_array_equal(fresh["u"], U + 1)
+            kept = fresh["deep/0/w"]
+
+            async def rest() -> list[int]:
+                return [int(s["deep/0/w"][0]) async for s in port]
+
+            assert asyncio.run(rest()) == [2]
+            assert kept[0] == 1, "new memory is the caller's"
+            assert port.read() is None
+
+    both(write, read)
+
+
+def test_units_have_parts_of_each() -> None:
+    url = unique("parts")
+    arrays = {"u": Array((4, 6), "f4", "block,*"), "v": Array((6,), "i4", "cyclic")}
+
+    def write() -> None:
+        def unit(n: int) -> None:
+            with polyduct.open(url, "w", arrays=arrays, unit=n, units=2, timeout=30) as out:
+                out.write({"u": U[2 * n : 2 * n + 2], "v": np.arange(6, dtype="i4")[n::2]})
+
+        both(lambda: unit(0), lambda: unit(1))
+
+    def read() -> None:
+        def unit(n: int) -> None:
+            with polyduct.open(url, layouts={"u": "*,block", "v": "*"}, unit=n, units=2, timeout=30) as port:
+                for s in port:
+                    np.testing.assert_array_equal(s["u"], U[:, 3 * n : 3 * n + 3])
+                    np.testing.assert_array_equal(s["v"], np.arange(6))
+
+        both(lambda: unit(0), lambda: unit(1))
+
+    both(write, read)
+
+
+def test_what_does_not_fit_is_told() -> None:
+    url = unique("told")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=STATE, **OPEN) as out:
+            with pytest.raises(polyduct.Misuse, match="without 'deep/0/w'"):
+                out.write({"u": U, "mask": MASK})
+            with pytest.raises(polyduct.WrongSize, match=r"array 'u'.*shape \(4, 5\); expected \(4, 6\)"):
+                out.write({"u": U[:, 1:], "mask": MASK, "deep/0/w": range(7)})
+            out.write({"u": U, "mask": MASK, "deep/0/w": range(7)})
+
+    def read() -> None:
+        with pytest.raises(polyduct.Refused, match=r"""called "mass" \(near: "mask"\); "x/\*\"""") as told:
+            polyduct.open(url, layouts={"mass": "*", "x/*": "*", "u": "..."}, **OPEN)
+        assert told.value.reason == "arrays"
+        with pytest.raises(polyduct.Refused, match="the writer gives 3 arrays"):
+            polyduct.open(url, **OPEN)
+        with polyduct.open(url, layouts="...", **OPEN) as port:
+            step = port.read()
+            assert step is not None and list(step) == ["u", "mask", "deep/0/w"]
+
+    both(write, read)
+    for arrays, words in [
+        ({}, "at least one array"),
+        ({"a": {"b": Array(1, "f4")}, "a/b": Array(1, "f4")}, "two arrays are called 'a/b'"),
+        ({"../a": Array(1, "f4")}, "'..'"),
+        ({"a": Array(1)}, "no shape or no dtype"),
+        ({"a": Array(4, "f4", "blok")}, 'array "a": layout text'),
+        (7, "expected a dictionary"),
+    ]:
+        with pytest.raises(polyduct.Misuse, match=words):
+            polyduct.open(url, "w", arrays=arrays, **OPEN)  # type: ignore[arg-type]
+    with pytest.raises(polyduct.Misuse, match="its own shape"):
+        polyduct.open(url, "w", arrays=STATE, shape=3, **OPEN)  # type: ignore[call-overload]
+    with pytest.raises(polyduct.BadOption, match="arrays here"):
+        polyduct.open(url, "w", arrays=STATE, layouts="*", **OPEN)  # type: ignore[call-overload]
+    with pytest.raises(polyduct.BadOption, match="say what each has"):
+        polyduct.open(url, "w", arrays={"a": Array(4, "f4")}, unit=0, units=2)
+    with pytest.raises(polyduct.Misuse, match="through a pipe"):
+        polyduct.open("some.npy", "w", arrays=STATE, **OPEN)
+
+
+def test_they_show_themselves() -> None:
+    url = unique("shown")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=STATE, **OPEN) as out:
+            assert repr(out) == f"<polyduct.BundleWriter {url!r}: unit 0 of 1, 3 arrays>"
+            assert "deep/0/w" in out._repr_html_()
+            with out.step() as s:
+                assert repr(s) == "<polyduct.Arrays ['u', 'mask', 'deep/0/w']>"
+
+    def read() -> None:
+        with polyduct.open(url, layouts="...", **OPEN) as port:
+            assert [repr(s) for s in port] == ["<polyduct.ReadStep ['u', 'mask', 'deep/0/w']>"]
+
+    both(write, read)
+    assert Array(4, "f4") == Array((4,), "f4") != Array(4, "f8")
