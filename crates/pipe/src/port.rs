@@ -177,7 +177,7 @@ impl Port {
         Err(PipeError::Port(PortError::WrongSize {
             port: PortName::Pipe(self.pipe.clone()),
             unit: Some(self.me.unit),
-            array: String::new(),
+            array: Box::default(),
             expected: expected as u64,
             found: found as u64,
         }))
@@ -202,7 +202,7 @@ impl Port {
             Some((found, array)) => Err(PipeError::Port(PortError::WrongSize {
                 port: PortName::Pipe(self.pipe.clone()),
                 unit: Some(self.me.unit),
-                array: array.name.clone(),
+                array: array.name.as_str().into(),
                 expected: array.at.len() as u64,
                 found: found as u64,
             })),

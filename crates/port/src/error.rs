@@ -56,7 +56,7 @@ pub enum PortError {
         /// This unit, where it is its part.
         unit: Option<u32>,
         /// The array's name, where it has one.
-        array: String,
+        array: Box<str>,
         /// Bytes of the part.
         expected: u64,
         /// Bytes given.

@@ -14,7 +14,6 @@ use crate::error::{PipeError, Refusal};
 use crate::join::system;
 use crate::port::Port;
 use crate::ready::{Wait, Watch};
-use crate::wire::Array;
 use crate::writer::{self, Opening, WriterEnd};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::SLICE;

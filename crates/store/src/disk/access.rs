@@ -357,7 +357,7 @@ impl StoredArray {
             false => Err(StoreError::Port(PortError::WrongSize {
                 port: PortName::Store(self.store.shown.clone()),
                 unit: None,
-                array: String::new(),
+                array: Box::default(),
                 expected,
                 found: len as u64,
             })),

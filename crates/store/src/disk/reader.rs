@@ -228,7 +228,7 @@ impl StoreReader {
             return Err(StoreError::Port(PortError::WrongSize {
                 port: PortName::Store(store),
                 unit: None,
-                array: String::new(),
+                array: Box::default(),
                 expected,
                 found,
             }));

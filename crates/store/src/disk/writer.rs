@@ -236,7 +236,7 @@ impl StoreWriter {
             return Err(StoreError::Port(PortError::WrongSize {
                 port: PortName::Store(store),
                 unit: None,
-                array: String::new(),
+                array: Box::default(),
                 expected,
                 found,
             }));

@@ -189,7 +189,7 @@ impl FileReader {
             return Err(FileError::Port(PortError::WrongSize {
                 port: PortName::File(self.path.clone()),
                 unit: Some(self.options.port.unit),
-                array: String::new(),
+                array: Box::default(),
                 expected: self.len as u64,
                 found: part.len() as u64,
             }));
@@ -280,7 +280,7 @@ impl FileReader {
             return Err(FileError::Port(PortError::WrongSize {
                 port: PortName::File(path),
                 unit: Some(unit),
-                array: String::new(),
+                array: Box::default(),
                 expected,
                 found,
             }));

@@ -201,7 +201,7 @@ impl FileWriter {
             return Err(FileError::Port(PortError::WrongSize {
                 port: PortName::File(self.path.clone()),
                 unit: Some(self.options.port.unit),
-                array: String::new(),
+                array: Box::default(),
                 expected: self.len as u64,
                 found: part.len() as u64,
             }));
@@ -242,7 +242,7 @@ impl FileWriter {
             return Err(FileError::Port(PortError::WrongSize {
                 port: PortName::File(self.path.clone()),
                 unit: Some(self.options.port.unit),
-                array: String::new(),
+                array: Box::default(),
                 expected,
                 found,
             }));
