@@ -193,7 +193,7 @@ impl From<BundleError> for PipeError {
         match source {
             // The only array of a pipe has no name to be called by.
             BundleError::Layout { name, source } if name.is_empty() => source.into(),
-            source => PortError::Bundle { port: named(""), source }.into(),
+            source => PortError::Bundle { port: named(""), source: Box::new(source) }.into(),
         }
     }
 }

@@ -230,15 +230,11 @@ fn readers_are_told_what_does_not_fit<A: At>(at: &A) {
         // Rules that cannot be never reach the writer.
         for (rules, name) in [(vec![], None), (vec![rule("a", "blok")], Some("a"))] {
             match at.reader_of(&rules, &options()) {
-                Err(PipeError::Port(PortError::Bundle { source: BundleError::Empty, .. })) => {
-                    assert_eq!(name, None)
-                }
-                Err(PipeError::Port(PortError::Bundle {
-                    source: BundleError::Layout { name: of, .. },
-                    ..
-                })) => {
-                    assert_eq!(Some(&of[..]), name)
-                }
+                Err(PipeError::Port(PortError::Bundle { source, .. })) => match *source {
+                    BundleError::Empty => assert_eq!(name, None),
+                    BundleError::Layout { name: of, .. } => assert_eq!(Some(&of[..]), name),
+                    other => panic!("{other}"),
+                },
                 other => panic!("{:?}", other.err()),
             }
         }
@@ -295,7 +291,7 @@ fn a_bundle_that_is_none_is_refused_before_anything_is_done() {
         "",
         &writer_options(0, 1),
     ) {
-        Err(PipeError::Port(PortError::Bundle { source, .. })) => source,
+        Err(PipeError::Port(PortError::Bundle { source, .. })) => *source,
         other => panic!("{:?}", other.err()),
     };
     let u = || named("u", &[4], ElemType::F32);

@@ -34,7 +34,7 @@ pub enum PortError {
         /// The port.
         port: PortName,
         /// What is wrong.
-        source: BundleError,
+        source: Box<BundleError>,
     },
     /// An option has a value that it cannot have.
     #[error("{}{option} is {found}; expected {expected}", at(port))]

@@ -91,8 +91,10 @@ fn named(peer: &Peer) -> Vec<(&'static str, Value)> {
 fn port(error: &PortError) -> Class {
     let (class, mut attributes) = match error {
         PortError::Layout { source, .. } => layout(source),
-        PortError::Bundle { source: BundleError::Layout { source, .. }, .. } => layout(source),
-        PortError::Bundle { .. } => ("BadOption", vec![("option", Value::Text("arrays".into()))]),
+        PortError::Bundle { source, .. } => match &**source {
+            BundleError::Layout { source, .. } => layout(source),
+            _ => ("BadOption", vec![("option", Value::Text("arrays".into()))]),
+        },
         PortError::BadOption { option, .. } => ("BadOption", vec![("option", Value::Text((*option).into()))]),
         PortError::WrongSize { unit, expected, found, .. } => {
             let size = [("expected", int(*expected)), ("found", int(*found))];
