@@ -31,9 +31,12 @@ use std::time::Duration;
 /// How long the other end may be silent: longer than any case takes.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Arrays, each a shape and the reader's layout, for so many units: one run, short pieces, several runs, all in
+/// A shape and the reader's layout.
+type Given = (&'static [u64], &'static str);
+
+/// Arrays for so many units: one run, short pieces, several runs, all in
 /// one frame, and several arrays of which some share a frame and some have runs.
-const ROUTES: [(&[(&[u64], &str)], u32); 6] = [
+const ROUTES: [(&[Given], u32); 6] = [
     (&[(&[3000], "*")], 1),
     (&[(&[40, 30], "*,*;order=F")], 1),
     (&[(&[4, 2100], "*,block")], 2),
@@ -46,14 +49,14 @@ const ROUTES: [(&[(&[u64], &str)], u32); 6] = [
 fn supply(index: usize) -> Supply {
     let (arrays, units) = ROUTES[index];
     let of = |at: usize| format!("array {at}");
-    let given = |(at, (shape, _)): (usize, &(&[u64], &str))| Array {
+    let given = |(at, (shape, _)): (usize, &Given)| Array {
         name: of(at),
         shape: shape.to_vec(),
         elem: "u8".into(),
         layout: vec!["*"; shape.len()].join(","),
     };
     let given: Vec<Array> = arrays.iter().enumerate().map(given).collect();
-    let wish = |(at, (_, layout)): (usize, &(&[u64], &str))| (of(at), Wish::layout(layout));
+    let wish = |(at, (_, layout)): (usize, &Given)| (of(at), Wish::layout(layout));
     let takes = Takes::Named(arrays.iter().enumerate().map(wish).collect());
     let supply = supply_of(&given, (0, 1), &takes, (0, units));
     supply.expect("a plan").expect("something to move")
