@@ -54,6 +54,7 @@ fn supply(index: usize) -> Supply {
         shape: shape.to_vec(),
         elem: "u8".into(),
         layout: vec!["*"; shape.len()].join(","),
+        open: None,
     };
     let given: Vec<Array> = arrays.iter().enumerate().map(given).collect();
     let wish = |(at, (_, layout)): (usize, &Given)| (of(at), Wish::layout(layout));
@@ -200,7 +201,7 @@ fn check_lane(sent: &Sent<'_>, sealed: bool, index: usize) {
     let of = (Kernels::detect(), Threads::of(1));
     let addr = SocketAddr::from(([127, 0, 0, 1], 9));
     let way = Delivery::Frames(Box::new(Frames::new(sent.channel(sealed))));
-    let (mut lane, mut part) = (Lane::new(addr, way, supply, 2), vec![0; bytes]);
+    let (mut lane, mut part) = (Lane::new(addr, way, supply, 2, false), vec![0; bytes]);
     let mut taken = 0;
     let fault = loop {
         match lane.is_open() {

@@ -87,7 +87,7 @@ fn welcome() -> Welcome {
 }
 
 fn array() -> Array {
-    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into() }
+    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into(), open: None }
 }
 
 fn takes() -> Takes {
@@ -223,7 +223,7 @@ struct Steps {
 
 impl Steps {
     fn new(policy: Policy, waits: bool) -> Steps {
-        let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
+        let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy, words: 1 };
         let mut waiting = vec![Side::Writer, Side::Reader(0)];
         waiting.retain(|_| waits);
         let mut hub = StepHub::new(Slots::on_heap(sizes), waiting);
@@ -272,6 +272,7 @@ impl Steps {
             Event::Mine => match self.hub.slots().poll_begin(0, self.mine) {
                 Ok(Some(Begin::Fill(turn))) => {
                     assert_eq!(turn.step, self.mine);
+                    self.hub.slots().bring(0, turn, &[7]);
                     self.hub.slots().publish(0, turn);
                     self.mine += 1;
                 }
@@ -304,6 +305,7 @@ impl Steps {
                 assert!(unit.side == Side::Writer && !lossless && given.is_empty());
                 given.push_back(*next);
             }
+            Tell::Brought(said) => assert!(unit.side != Side::Writer && said.len() == WRITERS as usize),
             Tell::Next(Next::Step(turn)) => {
                 // It may ask ahead where every step comes.
                 assert!(unit.side != Side::Writer && turn.slot < DEPTH);
@@ -338,7 +340,7 @@ fn revive(policy: Policy, input: &[u8]) {
     let others = names.into_iter().zip(stands.clone());
     let others = others.map(|(unit, stands)| Position { unit, process: (9, 1), stands });
     let positions: Vec<Position> = [unit_0].into_iter().chain(others).collect();
-    let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy };
+    let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy, words: 1 };
     let Some((slots, published)) = Slots::rebuild(sizes, &positions) else { return };
     assert!(slots.first_needed(published) <= published);
     let mut hub = StepHub::new(slots, vec![Side::Writer, Side::Reader(0)]);
@@ -348,7 +350,8 @@ fn revive(policy: Policy, input: &[u8]) {
             None => hub.lacks(unit),
         }
     }
-    for ask in [Ask::Begin, Ask::Publish, Ask::Next, Ask::Release, Ask::Skip, Ask::Close] {
+    for ask in [Ask::Begin, Ask::Bring(vec![5]), Ask::Publish, Ask::Next, Ask::Release, Ask::Skip, Ask::Close]
+    {
         let _ = [1, 2, 3].map(|conn| hub.handle(conn, &ask));
         hub.poll();
     }
@@ -395,7 +398,7 @@ fn main() {
     let hangup = |conn| Event::Hangup { conn, closed: false };
     let all = [joins(1, 0, 1), joins(2, 1, 0), joins(3, 1, 1)];
     let readers = |ask: Ask| [step(2, ask.clone()), step(3, ask)];
-    let writes = [step(1, Ask::Begin), step(1, Ask::Publish), Event::Mine];
+    let writes = [step(1, Ask::Begin), step(1, Ask::Bring(vec![5])), step(1, Ask::Publish), Event::Mine];
     let scenes = [
         [
             &all[..],
@@ -415,7 +418,7 @@ fn main() {
     let (session, hello) = ([7; 16], ToHost::Hello(hello(1, 0, OnLoss::Raise)));
     let turn = Turn { step: 3, slot: 1, sense: true, uses: 1 };
     let granted = Some(Granted::Begin(Begin::Fill(Turn { step: 4, slot: 0, ..turn })));
-    let writer = Stands { from: 0, done: 4, granted, turns: vec![turn], closed: false };
+    let writer = Stands { from: 0, done: 4, granted, turns: vec![turn], brought: vec![], closed: false };
     let reader = Stands { done: 3, granted: Some(Granted::Next(Next::Step(turn))), ..writer.clone() };
     let known = KnownUnit { life: 1, pid: 9, door: Some(at), left: Some(Stands::default()) };
     let others = vec![(UnitName { side: Side::Reader(0), unit: 1 }, known)];

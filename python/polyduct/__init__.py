@@ -18,10 +18,10 @@ The units of one program talk to each other as well:
 A step may have several arrays, each with its own layout on each side:
 
     out = polyduct.open("pipe:state", "w", arrays={"u": polyduct.Array((512, 512), "f4", "block,*"), "mask": mask})
-    out.write({"u": u, "mask": mask})
+    out.write({"u": u, "mask": mask}, time=0.2)
 
     for s in polyduct.open("pipe:state", "r", layouts={"u": "*,block"}):
-        analyse(s["u"])
+        analyse(s["u"], s.values["time"])
 
 ``-`` is what ``polyduct run`` gave the program; ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
 ``PATH.raw``, ``PATH.safetensors#NAME``, ``PATH.zarr`` and ``store:DIR/NAME`` work as well.
@@ -35,7 +35,8 @@ A store keeps arrays on several disks, of which some may be lost; each is read i
 The interface; each name has a help of its own (``help(polyduct.open)``):
 
     open                        a port: Writer (with Step), Reader (with Steps, At); Stats, Addresses
-    Array                       of several in a step: BundleWriter (BundleStep), BundleReader (BundleSteps, ReadStep, Arrays), ArrayInfo
+    Array                       of several in a step: BundleWriter (BundleStep, FilledStep), BundleReader (BundleSteps,
+                                ReadStep), Arrays, ArrayInfo, Open
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
@@ -53,9 +54,10 @@ from polyduct._bundle_ports import (
     BundleStep as BundleStep,
     BundleSteps as BundleSteps,
     BundleWriter as BundleWriter,
+    FilledStep as FilledStep,
     ReadStep as ReadStep,
 )
-from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays
+from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays, Open as Open
 from polyduct._domain import (
     Call as Call,
     Channel as Channel,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from polyduct import _arrays, _html, _native
 from polyduct._arrays import seconds
-from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, empty, flatten, given, parts_of, rules
+from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, empty, flatten, given, rules
 from polyduct._port import _Port
-from polyduct.errors import Misuse
+from polyduct.errors import Misuse, TimeoutError
 
 
 class _BundlePort(_Port):
@@ -27,11 +27,6 @@ class _BundlePort(_Port):
     def arrays(self) -> dict[str, ArrayInfo]:
         """What is known of each array, by its name."""
         return {name: self._places.info(name) for name in self._places}
-
-    def _over(self, memory: _arrays.Bytes) -> Arrays:
-        """The arrays that lie in the memory of a step."""
-        places = self._places
-        return Arrays(places, lambda name: places.form(name).over(memory[places.at(name)]))
 
     def _repr_html_(self) -> str:
         rows: list[tuple[str, Any]] = [("unit", f"{self.unit} of {self.units}")]
@@ -67,77 +62,135 @@ class BundleWriter(_BundlePort):
         """Number of the next step, from 0; while a step is being filled, its number. See `Writer.next_step`."""
         return self._port.next_step
 
-    def step(self, timeout: float | None = None) -> BundleStep:
+    def step(self, *, timeout: float | None = None, **values: Any) -> BundleStep:
         """The next step, to be filled in place; for room it waits ``timeout`` seconds at most (the port's by
         default):
 
-            with out.step() as s:
+            with out.step(time=0.1) as s:
                 s["u"][...] = compute()
+                s.bring("particles", n)[...] = positions
 
         ``s`` gives this unit's part of each array by its name, in the memory that the readers copy from; its
         content is undefined at first. All of them become visible at the end of the block, together with
         those of the other units. An exception in the block leaves the step unpublished, and the next call
         gives it again. Arrays are not to be used after the block: see `Writer.step`.
-        """
-        return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout))
 
-    def try_step(self) -> BundleStep | None:
+        Of an array whose size changes `FilledStep.bring` says how large it is in this step.
+
+        Whatever else is named (``time=0.1``) is a value of the step: None, a number, text, bytes, or lists and
+        dictionaries of these, 1 MiB together at most; those of unit 0 count. More can be said in the block:
+        ``s.values["residual"] = r``.
+        """
+        return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout), values)
+
+    def try_step(self, **values: Any) -> BundleStep | None:
         """As `step`, without waiting: gives None if there is no room now. A step that it gives is open from
         then on, and must be entered."""
-        step = BundleStep(self, None)
+        step = BundleStep(self, None, values)
         return step if step._try() else None
 
-    def write(self, arrays: Mapping[Any, Any], timeout: float | None = None) -> bool:
+    def write(self, arrays: Mapping[Any, Any], *, timeout: float | None = None, **values: Any) -> bool:
         """Writes this unit's part of each array of the next step, given by their names: one copy more than
-        `step`.
+        `step`. Values are said as there.
 
         Each must have the array's local shape and dtype, in any memory order. False when a lossy queue
         dropped the step. For room it waits ``timeout`` seconds at most (the port's by default).
         """
         seconds("timeout", timeout)
-        return self._port.write_arrays(parts_of(self._places, arrays), timeout)
+        parts = self._parts(arrays)
+        self._port.set_values(values)
+        return self._port.write_arrays(parts, timeout)
 
-    async def write_async(self, arrays: Mapping[Any, Any], timeout: float | None = None) -> bool:
+    async def write_async(
+        self, arrays: Mapping[Any, Any], *, timeout: float | None = None, **values: Any
+    ) -> bool:
         """As `write`, for asyncio: other tasks run while it waits for room. If it is cancelled meanwhile,
         nothing was written."""
-        parts, step = parts_of(self._places, arrays), self.step(timeout)
+        parts, step = self._parts(arrays), self.step(timeout=timeout, **values)
         async with step:
             assert step._memory is not None
             for name, part in zip(self._places, parts):
                 step._memory[self._places.at(name)] = part
         return bool(step.published)
 
+    def _parts(self, tree: object) -> list[_arrays.Array]:
+        """The bytes of each array of a step, from wherever a program has them: all that the port has and no
+        others."""
+        places, leaves = self._places, flatten("arrays", tree)
+        check_names(places, leaves)
+        for name in places.changing:
+            self._bring(name, _arrays.unmasked(leaves[name]).shape)
+        return [places.form(name).to_flat(places.form(name).given(leaves[name])) for name in places]
+
+    def _bring(self, name: str, shape: int | Sequence[int]) -> None:
+        """Says how large an array is in the next step."""
+        places = self._places
+        if name not in places:
+            raise Misuse(f"{self._url}: no array of it is called {name!r}")
+        form, dim = places.form(name), places.open(name)
+        sizes = _arrays.dims("shape", shape)
+        if dim is not None and dim >= 0 and hasattr(shape, "__index__"):
+            # The size of the open dimension; the others are what they are.
+            sizes = [sizes[0] if at == dim else n for at, n in enumerate(form.shape)]
+        places.resize(self._port.bring(places.index(name), sizes))
+
     def __enter__(self) -> BundleWriter:
         return self
+
+
+class FilledStep(Arrays):
+    """A step of a `BundleWriter` that is being filled: this unit's part of each array, by its name."""
+
+    __slots__ = ("_step", "values")
+
+    def __init__(self, step: BundleStep, memory: _arrays.Bytes, values: dict[str, Any]) -> None:
+        places = step._writer._places
+        super().__init__(places, lambda name: places.form(name).over(memory[places.at(name)]))
+        self._step = step
+        self.values = values
+        """Values of the step, by name; those of unit 0 count."""
+
+    def bring(self, name: str, shape: int | Sequence[int]) -> _arrays.Array:
+        """Says how large an array is in this step, and gives it, its content undefined: where a dimension is
+        open how many this unit brings (or the shape of its piece), else the shape of the whole array, which all
+        units say alike. What was said of the last step holds until it is said anew; at first it is nothing.
+
+        Raises `Misuse` for more than was declared.
+        """
+        self._step._writer._bring(name, shape)
+        self._views.pop(name, None)
+        array: _arrays.Array = self[name]
+        return array
 
 
 class BundleStep:
     """One step of a `BundleWriter`, as a context manager; see `BundleWriter.step`."""
 
-    __slots__ = ("_entered", "_memory", "_timeout", "_writer", "published")
+    __slots__ = ("_entered", "_memory", "_timeout", "_values", "_writer", "published")
 
-    def __init__(self, writer: BundleWriter, timeout: float | None) -> None:
+    def __init__(self, writer: BundleWriter, timeout: float | None, values: dict[str, Any]) -> None:
         self._writer = writer
         self._timeout = timeout
+        self._values = values
         self._memory: _arrays.Bytes | None = None
         self._entered = False
         self.published: bool | None = None
         """After the block: whether the queue took the step. None before, and after an exception."""
 
-    def __enter__(self) -> Arrays:
+    def __enter__(self) -> FilledStep:
         if self._entered:
             raise Misuse("a step is entered once; take the next one from step()")
         if self._memory is None:
             self._memory = self._writer._port.begin(self._timeout)
         self._entered = True
-        return self._writer._over(self._memory)
+        return FilledStep(self, self._memory, self._values)
 
     def _try(self) -> bool:
         """Begins the step, if there is room."""
         self._memory = self._writer._port.try_begin()
         return self._memory is not None
 
-    async def __aenter__(self) -> Arrays:
+    async def __aenter__(self) -> FilledStep:
         start = time.monotonic()
         while self._memory is None and not self._try():
             await self._writer._wait(start, self._timeout, f"a free slot for step {self._writer.next_step}")
@@ -155,22 +208,33 @@ class BundleStep:
         if memory is None:
             return
         if kind is None:
-            self.published = port._port.publish(memory)
-            return
+            try:
+                if self._values:
+                    port._port.set_values(self._values)
+                self.published = port._port.publish(memory)
+                return
+            except Misuse:
+                self._discard(memory)
+                raise
+        self._discard(memory)
+
+    def _discard(self, memory: _arrays.Bytes) -> None:
         memory.flags.writeable = False
-        if not port.closed and port._port.ours:
-            port._port.discard()
+        if not self._writer.closed and self._writer._port.ours:
+            self._writer._port.discard()
 
 
 class ReadStep(Arrays):
     """A step that a `BundleReader` gives: this unit's part of each array, by its name."""
 
-    __slots__ = ("number",)
+    __slots__ = ("number", "values")
 
-    def __init__(self, names: Places, find: Any, number: int) -> None:
+    def __init__(self, names: Places, find: Any, number: int, values: dict[str, Any]) -> None:
         super().__init__(names, find)
         self.number = number
         """The writer's number of the step, from 0."""
+        self.values = values
+        """What the writer said of the step, by name."""
 
 
 class BundleReader(_BundlePort):
@@ -185,6 +249,7 @@ class BundleReader(_BundlePort):
     def __init__(self, url: str, layouts: object, convert: bool, options: dict[str, Any]) -> None:
         self._port = _native.open_bundle_reader(url, rules(layouts), convert, {**options, "descr": None})
         self._start_bundle(url, options["timeout"])
+        self._len = self._port.len_bytes
         self._memory: _arrays.Bytes | None = None
         self._step: ReadStep | None = None
         self._number: int | None = None
@@ -209,24 +274,53 @@ class BundleReader(_BundlePort):
         `TimeoutError` then, after which the step can be asked for again.
         """
         seconds("timeout", timeout)
+        if self._places.changing and not self._peek(timeout):
+            return self._found(None, None)
         if out is None:
-            memory = empty(self._port.len_bytes)
+            memory = empty(self._len)
             return self._found(self._port.read(memory, timeout), memory)
         return self._fill(out, timeout)
+
+    def peek(self, timeout: float | None = None) -> dict[str, ArrayInfo] | None:
+        """Waits for the next step and says what the arrays are like in it, without reading it: how large those
+        are whose size changes. None at the end."""
+        if not self._peek(timeout):
+            self._ended = True
+            return None
+        return self.arrays
+
+    def _peek(self, timeout: float | None) -> bool:
+        """Has all arrays be as in the next step; False at the end."""
+        found = self._port.peek(timeout)
+        if found is None:
+            return False
+        _, changing, self._len = found
+        for placed in changing:
+            self._places.resize(placed)
+        return True
 
     def try_read(self) -> ReadStep | None:
         """As `read`, without waiting: gives None if the next step is not there yet, or if there is none
         (`ended`)."""
-        memory = empty(self._port.len_bytes)
-        return self._found(self._port.try_read(memory), memory)
+        memory = self._try_memory()
+        return None if memory is None else self._found(self._port.try_read(memory), memory)
+
+    def _try_memory(self) -> _arrays.Bytes | None:
+        """Memory for the next step; None while nothing is known of it."""
+        if self._places.changing:
+            try:
+                if not self._peek(0.0):
+                    self._ended = True
+                    return None
+            except TimeoutError:
+                return None
+        return empty(self._len)
 
     async def read_async(self, timeout: float | None = None) -> ReadStep | None:
         """As `read`, for asyncio: other tasks run while it waits. If it is cancelled meanwhile, it has taken
         nothing, and the next call gives the step."""
         seconds("timeout", timeout)
-        memory = empty(self._port.len_bytes)
-        number = await self._await(memory, timeout)
-        return self._found(number, memory)
+        return await self._await(timeout, lambda: None)
 
     def steps(self, timeout: float | None = None) -> BundleSteps:
         """Iterates as the port itself does, and waits ``timeout`` seconds at most for each step (the port's
@@ -250,49 +344,66 @@ class BundleReader(_BundlePort):
         for name, array in through.items():
             arrays[name][...] = array
         self._number = number
-        return ReadStep(places, arrays.__getitem__, number)
+        return ReadStep(places, arrays.__getitem__, number, self._port.values())
 
-    def _found(self, number: int | None, memory: _arrays.Bytes) -> ReadStep | None:
+    def _found(self, number: int | None, memory: _arrays.Bytes | None) -> ReadStep | None:
         """The arrays in this memory, if there was a step: the number of one, None at the end, -1 while it is
         not there."""
         if number is None:
             self._ended = True
             return None
-        if number < 0:
+        if number < 0 or memory is None:
             return None
         self._number, places = number, self._places
-        return ReadStep(places, lambda name: places.form(name).over(memory[places.at(name)]), number)
+        views = {name: places.form(name).over(memory[places.at(name)]) for name in places.changing}
 
-    async def _await(self, memory: _arrays.Bytes, timeout: float | None) -> int | None:
-        start = time.monotonic()
+        def find(name: str) -> _arrays.Array:
+            view = views.get(name)
+            return places.form(name).over(memory[places.at(name)]) if view is None else view
+
+        return ReadStep(places, find, number, self._port.values())
+
+    async def _await(
+        self, timeout: float | None, memory: Callable[[], _arrays.Bytes | None]
+    ) -> ReadStep | None:
+        start, own = time.monotonic(), memory()
         while True:
-            number = self._port.try_read(memory)
-            if number is None or number >= 0:
-                return number
+            room = own if own is not None else self._try_memory()
+            if room is not None:
+                found = self._found(self._port.try_read(room), room)
+                if found is not None:
+                    return found
+            if self._ended:
+                return None
             await self._wait(start, timeout, "the next step")
 
-    def _again(self, number: int | None) -> ReadStep | None:
-        """The step in the port's own arrays."""
-        assert self._memory is not None
-        if self._step is None or number is None:
-            self._step = self._found(number, self._memory)
-        else:
-            self._number = self._step.number = number
-        return self._step
-
-    def _own(self) -> _arrays.Bytes:
+    def _own(self) -> _arrays.Bytes | None:
+        """The port's own memory, where steps have one size."""
+        if self._places.changing:
+            return None
         if self._memory is None:
-            self._memory = empty(self._port.len_bytes)
+            self._memory = empty(self._len)
         return self._memory
 
     def _next(self, timeout: float | None) -> ReadStep:
-        step = self._again(self._port.read(self._own(), timeout))
+        memory = self._own()
+        step = self.read(timeout=timeout) if memory is None else self._again(memory, timeout)
         if step is None:
             raise StopIteration
         return step
 
+    def _again(self, memory: _arrays.Bytes, timeout: float | None) -> ReadStep | None:
+        """The next step in the port's own arrays."""
+        number = self._port.read(memory, timeout)
+        if self._step is None or number is None:
+            self._step = self._found(number, memory)
+        else:
+            self._number = self._step.number = number
+            self._step.values = self._port.values()
+        return self._step
+
     async def _next_async(self, timeout: float | None) -> ReadStep:
-        step = self._again(await self._await(self._own(), timeout))
+        step = await self._await(timeout, self._own)
         if step is None:
             raise StopAsyncIteration
         return step

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from polyduct import _arrays
-from polyduct._arrays import Form, dims, is_text, refused, unmasked
+from polyduct import _arrays, _native
+from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import DType, from_elem, to_elem
 from polyduct._layouts import Layout, text_of
 from polyduct.errors import Misuse
@@ -18,39 +18,96 @@ EVERYTHING = "..."
 """The layout in which every unit has all of an array."""
 
 
+class Open:
+    """A dimension whose size changes from step to step, in the shape of an `Array`.
+
+    In each step each writer unit brings a piece of it, of at most ``most``, and none is fine; the array of
+    the step is their pieces in the order of the units.
+
+    >>> Array((Open(1000), 3), "f4")
+    polyduct.Array((polyduct.Open(1000), 3), 'f4', None)
+    """
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        self.most = natural("most", most)
+
+    def __eq__(self, other: object) -> bool:
+        return self.most == other.most if isinstance(other, Open) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Open, self.most))
+
+    def __repr__(self) -> str:
+        return f"polyduct.Open({self.most})"
+
+
 class Array:
     """What a program says of one of several arrays, for ``arrays=`` and ``layouts=`` of `polyduct.open`.
 
     shape, dtype
-        Of the whole array. A writer must give them; a reader may give what it expects.
+        Of the whole array. A writer must give them; a reader may give what it expects. One dimension may be
+        `Open`: then each unit brings a piece of it, and there is no layout to say.
     layout
-        How this program's units hold it. A program of one unit may leave it out and has all of it.
+        How this program's units hold it. A program of one unit may leave it out and has all of it. A reader
+        of an open dimension may say ``"partner"``: each unit gets what the writer unit of its number brings,
+        or where they are not as many, the pieces of as many writer units as the others.
+    changes
+        Whether the shape changes as a whole from step to step; then ``shape`` is the most that it is. All
+        writer units say the same.
 
     >>> Array((512, 512, 64), "f4", "block,block,*")
     polyduct.Array((512, 512, 64), 'f4', 'block,block,*')
     """
 
-    __slots__ = ("dtype", "layout", "shape")
+    __slots__ = ("changes", "dtype", "layout", "shape")
 
     def __init__(
         self,
-        shape: int | Sequence[int] | None = None,
+        shape: int | Open | Sequence[int | Open] | None = None,
         dtype: DTypeLike | None = None,
         layout: str | Layout | None = None,
+        *,
+        changes: bool = False,
     ) -> None:
-        self.shape = None if shape is None else tuple(dims("shape", shape))
+        self.shape: tuple[int | Open, ...] | None = None
+        if shape is not None:
+            each = (shape,) if isinstance(shape, Open) or hasattr(shape, "__index__") else shape
+            try:
+                sizes = list(each)
+            except TypeError:
+                raise Misuse(f"shape is {shape!r}; expected integers") from None
+            if sum(isinstance(n, Open) for n in sizes) > (0 if changes else 1):
+                raise Misuse(f"shape is {shape!r}; one dimension of an array may be open")
+            self.shape = tuple(n if isinstance(n, Open) else dims("shape", n)[0] for n in sizes)
         self.dtype = dtype
         self.layout = None if layout is None else text_of(layout)
+        self.changes = changes
+
+    @property
+    def most(self) -> list[int]:
+        """The shape, of an open dimension the most."""
+        return [n.most if isinstance(n, Open) else n for n in self.shape or ()]
+
+    @property
+    def open(self) -> int | None:
+        """The open dimension; -1 where the shape changes as a whole."""
+        if self.changes:
+            return -1
+        return next((at for at, n in enumerate(self.shape or ()) if isinstance(n, Open)), None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
             return NotImplemented
-        return (self.shape, self.dtype, self.layout) == (other.shape, other.dtype, other.layout)
+        mine, theirs = (self.shape, self.dtype, self.layout), (other.shape, other.dtype, other.layout)
+        return mine == theirs and self.changes == other.changes
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"polyduct.Array({self.shape}, {self.dtype!r}, {self.layout!r})"
+        changes = ", changes=True" if self.changes else ""
+        return f"polyduct.Array({self.shape}, {self.dtype!r}, {self.layout!r}{changes})"
 
 
 class ArrayInfo(NamedTuple):
@@ -59,7 +116,8 @@ class ArrayInfo(NamedTuple):
     name: str
     """Its name, of levels between ``/``."""
     shape: tuple[int, ...]
-    """Shape of the whole array."""
+    """Shape of the whole array: of one whose size changes, in the step at hand; where a dimension is open, a
+    writer knows its own piece."""
     dtype: DType
     """Type of the elements."""
     layout: Layout
@@ -90,16 +148,16 @@ def flatten(what: str, tree: object) -> dict[str, Any]:
     return found
 
 
-def given(arrays: object) -> list[tuple[str, list[int], str, str | None]]:
+def given(arrays: object) -> list[tuple[str, list[int], str, str | None, int | None]]:
     """What a writer says of its arrays, for the native module: of an array of NumPy each unit has all."""
 
-    def one(name: str, leaf: object) -> tuple[str, list[int], str, str | None]:
+    def one(name: str, leaf: object) -> tuple[str, list[int], str, str | None, int | None]:
         if not isinstance(leaf, Array):
             held = unmasked(leaf)
-            return name, list(held.shape), to_elem(held.dtype)[0], EVERYTHING
+            return name, list(held.shape), to_elem(held.dtype)[0], EVERYTHING, None
         if leaf.shape is None or leaf.dtype is None:
             raise Misuse(f"arrays: {name!r} has no shape or no dtype; a writer must say both")
-        return name, list(leaf.shape), to_elem(leaf.dtype)[0], leaf.layout
+        return name, leaf.most, to_elem(leaf.dtype)[0], leaf.layout, leaf.open
 
     return [one(name, leaf) for name, leaf in flatten("arrays", arrays).items()]
 
@@ -113,7 +171,7 @@ def rules(layouts: object) -> list[tuple[str, str | None, list[int] | None, str 
         if not isinstance(leaf, Array):
             raise refused("layouts", f"{leaf!r} for {name!r}; expected a layout or a polyduct.Array")
         elem = None if leaf.dtype is None else to_elem(leaf.dtype)[0]
-        return name, leaf.layout, None if leaf.shape is None else list(leaf.shape), elem
+        return name, leaf.layout, None if leaf.shape is None else leaf.most, elem
 
     if isinstance(layouts, (str, Layout, Array)):
         return [one("*", layouts)]
@@ -123,11 +181,14 @@ def rules(layouts: object) -> list[tuple[str, str | None, list[int] | None, str 
 class Places:
     """Where the parts of a port's unit lie in the memory of a step, and what each is like."""
 
-    def __init__(self, arrays: list[tuple[str, Any, int, int]], unit: int, url: str) -> None:
-        self._native = {name: (layout, slice(start, end)) for name, layout, start, end in arrays}
+    def __init__(self, arrays: list[_native.Placed], unit: int, url: str) -> None:
+        self._native = {placed[0]: placed for placed in arrays}
+        self._index = {placed[0]: index for index, placed in enumerate(arrays)}
         self._unit = unit
         self._url = url
         self._forms: dict[str, Form] = {}
+        self.changing = [name for name, _, _, _, open in arrays if open is not None]
+        """Those whose size changes."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._native)
@@ -138,25 +199,36 @@ class Places:
     def __contains__(self, name: object) -> bool:
         return name in self._native
 
+    def index(self, name: str) -> int:
+        """The number of an array."""
+        return self._index[name]
+
+    def open(self, name: str) -> int | None:
+        """The open dimension of an array; -1 where its shape changes as a whole."""
+        return self._native[name][4]
+
+    def resize(self, placed: _native.Placed) -> None:
+        """An array is so from now on."""
+        self._native[placed[0]] = placed
+        self._forms.pop(placed[0], None)
+
     def form(self, name: str) -> Form:
         """What an array of this unit's part looks like."""
         form = self._forms.get(name)
         if form is None:
-            layout = self._native[name][0]
+            layout = self._native[name][1]
             side = f"{self._url}, array {name!r}"
             form = self._forms[name] = Form(layout, self._unit, from_elem(layout.elem), url=side)
         return form
 
     def at(self, name: str) -> slice:
         """Where the part lies."""
-        return self._native[name][1]
+        return slice(*self._native[name][2:4])
 
     def info(self, name: str) -> ArrayInfo:
         """What is known of an array."""
-        layout = Layout._of(self._native[name][0])
-        return ArrayInfo(
-            name, layout.shape, from_elem(layout._bound.elem), layout, self.form(name).shape
-        )
+        layout = Layout._of(self._native[name][1])
+        return ArrayInfo(name, layout.shape, from_elem(layout._bound.elem), layout, self.form(name).shape)
 
 
 class Arrays(Mapping[str, Any]):
@@ -192,14 +264,6 @@ class Arrays(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<polyduct.{type(self).__name__} {list(self)}>"
-
-
-def parts_of(places: Places, tree: object) -> list[_arrays.Array]:
-    """The bytes of each array of a step, from wherever a program has them: all that the port has and no
-    others."""
-    leaves = flatten("arrays", tree)
-    check_names(places, leaves)
-    return [places.form(name).to_flat(places.form(name).given(leaves[name])) for name in places]
 
 
 def check_names(places: Places, leaves: Mapping[str, object]) -> None:

@@ -2,18 +2,26 @@
 //! writer's unit.
 
 use crate::error::{Mismatch, PipeError, Refusal};
-use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish};
+use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping};
 use polyduct_os::segment::{Access, Segment};
-use polyduct_port::{check_names, is_pattern, lay_out, select, ArrayPart, BundleError};
-use polyduct_port::{Options, PortError, MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES};
+use polyduct_port::{check_names, is_pattern, lay_out, select, ArrayPart, BundleError, Changes};
+use polyduct_port::{Options, PortError, MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES, VALUES_BYTES};
+use polyduct_slots::geometry::MAX_WORDS;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 
 /// Slots start at pages, so that a reader can map one by itself.
 const SLOT_ALIGN: u64 = 4096;
+
+/// The layout in which each unit has all of an array.
+pub(crate) const EVERYTHING: &str = "...";
+/// What a reader says in the place of a layout of an open dimension, to take what lies with its partners: of as
+/// many writer units, or of so many each, those of its own number.
+pub(crate) const PARTNER: &str = "partner";
 
 /// Mappings of many arrays. Those that are alike in shape, type and layout share one: a model has thousands of
 /// arrays of a few kinds.
@@ -24,11 +32,26 @@ pub(crate) struct Kinds<'a> {
     pub mappings: Vec<Mapping>,
     /// The kind of each array.
     pub of: Vec<usize>,
+    /// Arrays whose size changes: they lie behind the others.
+    open: Vec<usize>,
+    /// The last array is that of the values, which unit 0 alone brings.
+    has_values: bool,
+}
+
+/// Where the parts of a unit lie in its memory of a step.
+pub(crate) struct Places {
+    /// Those of each array.
+    pub at: Vec<Range<usize>>,
+    /// Bytes of all.
+    pub len: usize,
+    /// Bytes of those whose size does not change, which come first.
+    pub fixed: usize,
 }
 
 impl<'a> Kinds<'a> {
     fn new(units: u32) -> Kinds<'a> {
-        Kinds { units: units.into(), known: HashMap::new(), mappings: Vec::new(), of: Vec::new() }
+        let (known, mappings) = (HashMap::new(), Vec::new());
+        Kinds { units: units.into(), known, mappings, of: Vec::new(), open: Vec::new(), has_values: false }
     }
 
     fn add(&mut self, layout: &'a str, dataset: Dataset, is_writer: bool) -> Result<(), LayoutError> {
@@ -53,28 +76,48 @@ impl<'a> Kinds<'a> {
         &self.mappings[self.of[array]]
     }
 
-    /// Where the parts of a unit lie in its memory of a step, and the bytes of that.
-    pub fn lay_out(&self, unit: u32) -> Result<(Vec<Range<usize>>, usize), BundleError> {
+    /// Where the parts of a unit lie.
+    pub fn lay_out(&self, unit: u32) -> Result<Places, BundleError> {
         let lens: Result<Vec<u64>, LayoutError> =
             self.mappings.iter().map(|mapping| mapping.local_len_bytes(unit.into())).collect();
         let lens = lens.map_err(unnamed)?;
-        lay_out(self.of.iter().map(|&kind| lens[kind])).ok_or_else(|| unnamed(LayoutError::PartTooLarge))
+        let values = self.has_values && unit > 0;
+        let len = |array: usize| match values && array + 1 == self.of.len() {
+            true => 0,
+            false => lens[self.of[array]],
+        };
+        place((0..self.of.len()).map(len), &self.open)
     }
 
-    /// The parts of a unit, of arrays of these names.
+    /// The parts of a unit, of these arrays.
     pub fn parts<'n>(
         &self,
-        names: impl Iterator<Item = &'n str>,
+        arrays: impl Iterator<Item = &'n Array>,
         unit: u32,
     ) -> Result<Vec<ArrayPart>, BundleError> {
-        let (places, _) = self.lay_out(unit)?;
-        let part = |(name, (array, at)): (&str, (usize, Range<usize>))| ArrayPart {
-            name: name.to_owned(),
+        let places = self.lay_out(unit)?;
+        let part = |(given, (array, at)): (&Array, (usize, Range<usize>))| ArrayPart {
+            name: given.name.clone(),
             mapping: self.mapping(array).clone(),
             at,
+            open: given.open,
         };
-        Ok(names.zip(places.into_iter().enumerate()).map(part).collect())
+        Ok(arrays.zip(places.at.into_iter().enumerate()).map(part).collect())
     }
+}
+
+/// Lays parts of these lengths one behind the other, the `open` ones behind all others.
+pub(crate) fn place(lens: impl Iterator<Item = u64>, open: &[usize]) -> Result<Places, BundleError> {
+    let lens: Vec<u64> = lens.collect();
+    let mut order: Vec<usize> = (0..lens.len()).filter(|array| !open.contains(array)).collect();
+    let fixed = order.len();
+    order.extend(open);
+    let laid = lay_out(order.iter().map(|&array| lens[array]));
+    let (ranges, len) = laid.ok_or_else(|| unnamed(LayoutError::PartTooLarge))?;
+    let fixed = if fixed == 0 { 0 } else { ranges[fixed - 1].end };
+    let mut at = vec![0..0; lens.len()];
+    order.into_iter().zip(ranges).for_each(|(array, range)| at[array] = range);
+    Ok(Places { at, len, fixed })
 }
 
 /// An error that speaks of no array by name.
@@ -82,26 +125,60 @@ fn unnamed(source: LayoutError) -> BundleError {
     BundleError::Layout { name: String::new(), source }
 }
 
-/// The writers' arrays, bound to their units.
+/// The writers' arrays, bound to their units; those whose size changes as the most that a unit holds.
 ///
 /// # Errors
 /// The first array that cannot be, or does not fit.
 pub(crate) fn bind_writers(arrays: &[Array], units: u32) -> Result<Kinds<'_>, BundleError> {
-    if !matches!(arrays, [Array { name, .. }] if name.is_empty()) {
-        check_names(arrays.iter().map(|array| array.name.as_str()))?;
+    let has_values = arrays.last().is_some_and(|array| array.name == VALUES);
+    let named = if has_values { &arrays[..arrays.len() - 1] } else { arrays };
+    if !matches!(named, [Array { name, .. }] if name.is_empty()) {
+        check_names(named.iter().map(|array| array.name.as_str()))?;
     }
-    let mut kinds = Kinds::new(units);
-    for array in arrays {
-        let bound = from_wire(array).and_then(|dataset| kinds.add(&array.layout, dataset, true));
-        bound.map_err(|source| BundleError::Layout { name: array.name.clone(), source })?;
+    let mut kinds = Kinds { has_values, ..Kinds::new(units) };
+    for (at, array) in arrays.iter().enumerate() {
+        let named = |source| BundleError::Layout { name: array.name.clone(), source };
+        let dataset = from_wire(array).map_err(named)?;
+        let layout = match array.open {
+            Some(Changes::Dim(dim)) => {
+                check_open(array, dim)?;
+                EVERYTHING
+            }
+            _ => &array.layout,
+        };
+        kinds.add(layout, dataset, true).map_err(named)?;
+        if array.open.is_some() {
+            kinds.open.push(at);
+        }
     }
     Ok(kinds)
 }
 
+/// Whether a dimension can be open.
+fn check_open(array: &Array, dim: u32) -> Result<(), BundleError> {
+    let (dims, name) = (array.shape.len(), array.name.clone());
+    if dim as usize >= dims {
+        let (what, found) = ("its open dimension", dim.to_string());
+        return Err(BundleError::Size { name, what, found, expected: format!("one of its {dims}") });
+    }
+    if array.layout != EVERYTHING {
+        let (what, found) = ("its layout", format!("{:?}", array.layout));
+        let expected = "none, since units bring their pieces of an open dimension in their order".into();
+        return Err(BundleError::Size { name, what, found, expected });
+    }
+    if array.name == VALUES && (array.shape[..] != [VALUES_BYTES as u64] || array.elem != "u8") {
+        let (what, found) = ("their array", format!("{:?} of {}", array.shape, array.elem));
+        return Err(BundleError::Size { name, what, found, expected: format!("[{VALUES_BYTES}] of u8") });
+    }
+    Ok(())
+}
+
 /// An array that a reader program takes.
-pub(crate) struct Taken {
+pub(crate) struct Taken<'a> {
     /// Which of the writers' arrays it is.
     pub array: usize,
+    /// Its layout, as text.
+    pub layout: &'a str,
     pub conversion: Option<Conversion>,
 }
 
@@ -114,18 +191,40 @@ pub(crate) fn bind_readers<'a>(
     arrays: &[Array],
     takes: &'a Takes,
     units: u32,
-) -> Result<(Vec<Taken>, Kinds<'a>), Refusal> {
+) -> Result<(Vec<Taken<'a>>, Kinds<'a>), Refusal> {
     let (mut taken, mut kinds) = (Vec::new(), Kinds::new(units));
     for (array, wish) in wanted(arrays, takes).map_err(Refusal::Terms)? {
         let given = &arrays[array];
-        let fit = || from_wire(given).map_err(|source| misfit(&given.name, source));
-        let given_data = fit()?;
+        let mut given_data = from_wire(given).map_err(|source| misfit(&given.name, source))?;
+        if given.open.is_some() {
+            // What it is in a step, that step says.
+            given_data = smallest(given).map_err(|source| misfit(&given.name, source))?;
+        }
         let (elem, conversion) = check_wish(given, given_data.elem(), wish).map_err(Refusal::Terms)?;
         let dataset = Dataset::new(given_data.shape(), elem).map_err(|e| misfit(&given.name, e))?;
-        kinds.add(&wish.layout, dataset, false).map_err(|e| misfit(&given.name, e))?;
-        taken.push(Taken { array, conversion });
+        let layout = match (&wish.layout[..], given.open) {
+            (PARTNER, Some(Changes::Dim(_))) => EVERYTHING,
+            (layout, _) => layout,
+        };
+        kinds.add(layout, dataset, false).map_err(|e| misfit(&given.name, e))?;
+        if given.open.is_some() {
+            kinds.open.push(taken.len());
+        }
+        taken.push(Taken { array, layout: &wish.layout, conversion });
     }
+    kinds.has_values = false;
     Ok((taken, kinds))
+}
+
+/// An array whose size changes, where it is smallest.
+fn smallest(array: &Array) -> Result<Dataset, LayoutError> {
+    let mut shape = array.shape.clone();
+    match array.open {
+        Some(Changes::Dim(dim)) => shape.iter_mut().skip(dim as usize).take(1).for_each(|n| *n = 0),
+        Some(Changes::Whole) => shape.fill(0),
+        None => {}
+    }
+    Dataset::new(&shape, array.elem.parse()?)
 }
 
 /// A layout that does not fit an array; the rendezvous adds whose.
@@ -134,30 +233,42 @@ fn misfit(name: &str, source: LayoutError) -> Refusal {
     Refusal::Terms(Mismatch::Layout { unit: crate::serve::HOST, error })
 }
 
-/// The arrays that a reader program takes, and what it wants of each.
+/// The arrays that a reader program takes, and what it wants of each; values come along.
 fn wanted<'a>(arrays: &[Array], takes: &'a Takes) -> Result<Vec<(usize, &'a Wish)>, Mismatch> {
-    match takes {
-        Takes::One(wish) if arrays.len() == 1 => Ok(vec![(0, wish)]),
+    let (named, values) = match arrays {
+        [named @ .., last] if last.name == VALUES => (named, Some((arrays.len() - 1, values_wish()))),
+        arrays => (arrays, None),
+    };
+    let mut wanted = match takes {
+        Takes::One(wish) if named.len() == 1 => vec![(0, wish)],
         Takes::One(_) => {
-            let mut names: Vec<String> = arrays.iter().take(8).map(|a| format!("{:?}", a.name)).collect();
-            if arrays.len() > names.len() {
+            let mut names: Vec<String> = named.iter().take(8).map(|a| format!("{:?}", a.name)).collect();
+            if named.len() > names.len() {
                 names.push("...".into());
             }
-            let (n, names) = (arrays.len(), names.join(", "));
+            let (n, names) = (named.len(), names.join(", "));
             let error =
                 format!("the writer gives {n} arrays ({names}): the reader must say which, by layouts");
-            Err(Mismatch::Arrays { error })
+            return Err(Mismatch::Arrays { error });
         }
         Takes::Named(rules) => {
             let (names, patterns): (Vec<&str>, Vec<&str>) = (
-                arrays.iter().map(|a| a.name.as_str()).collect(),
+                named.iter().map(|a| a.name.as_str()).collect(),
                 rules.iter().map(|r| r.0.as_str()).collect(),
             );
             let selected =
                 select(&names, &patterns).map_err(|e| Mismatch::Arrays { error: e.to_string() })?;
-            Ok(selected.into_iter().map(|(array, rule)| (array, &rules[rule].1)).collect())
+            selected.into_iter().map(|(array, rule)| (array, &rules[rule].1)).collect()
         }
-    }
+    };
+    wanted.extend(values);
+    Ok(wanted)
+}
+
+/// Every unit gets all values.
+fn values_wish() -> &'static Wish {
+    static WISH: OnceLock<Wish> = OnceLock::new();
+    WISH.get_or_init(|| Wish::layout(EVERYTHING))
 }
 
 /// Whether rules are within their limits.
@@ -194,7 +305,11 @@ fn check_wish(
         };
         Err(Mismatch::Dataset { what, expected, found })
     };
-    if let Some(shape) = wish.shape.as_ref().filter(|shape| **shape != given.shape) {
+    let differs = |shape: &&Vec<u64>| match given.open {
+        None => **shape != given.shape,
+        Some(_) => shape.len() != given.shape.len(),
+    };
+    if let Some(shape) = wish.shape.as_ref().filter(differs) {
         return refuse("shape", format!("{:?}", given.shape), format!("{shape:?}"));
     }
     let Some(wanted) = wish.elem.as_ref().filter(|wanted| **wanted != given.elem) else {
@@ -213,7 +328,7 @@ fn check_wish(
 /// The slots of a writer that learns its dataset from a reader.
 pub(crate) fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String> {
     let kinds = bind_writers(&welcome.arrays, options.units).map_err(|e| e.to_string())?;
-    let (_, len) = kinds.lay_out(options.unit).map_err(|e| e.to_string())?;
+    let len = kinds.lay_out(options.unit).map_err(|e| e.to_string())?.len;
     let (_, total) = slot_sizes(len, options).map_err(|e| e.to_string())?;
     Segment::create("polyduct-slots", total).map_err(|e| e.to_string())
 }
@@ -238,7 +353,7 @@ pub(crate) fn check_slots(hello: &wire::Hello, fd: BorrowedFd<'_>) -> Result<(),
     let Role::Writer { gives: Gives::Arrays(arrays), depth, .. } = &hello.role else { return Ok(()) };
     let options = Options { unit: hello.unit, units: hello.units, depth: *depth, ..Options::default() };
     let total = || -> Result<usize, PipeError> {
-        let (_, len) = bind_writers(arrays, hello.units)?.lay_out(hello.unit)?;
+        let len = bind_writers(arrays, hello.units)?.lay_out(hello.unit)?.len;
         Ok(slot_sizes(len, &options)?.1)
     };
     // What else is wrong with it, the rendezvous says.
@@ -253,15 +368,25 @@ pub(crate) fn slot_stride(local_len: u64) -> Option<u64> {
 }
 
 /// An array of a writer program, said to others.
-pub(crate) fn to_wire(name: &str, dataset: &Dataset, layout: &str) -> Array {
+pub(crate) fn to_wire(name: &str, dataset: &Dataset, layout: &str, open: Option<Changes>) -> Array {
     let (shape, elem) = (dataset.shape().to_vec(), dataset.elem().to_string());
-    Array { name: name.to_owned(), shape, elem, layout: layout.to_owned() }
+    Array { name: name.to_owned(), shape, elem, layout: layout.to_owned(), open }
 }
 
 /// What an array is.
-fn from_wire(array: &Array) -> Result<Dataset, LayoutError> {
+pub(crate) fn from_wire(array: &Array) -> Result<Dataset, LayoutError> {
     let elem: ElemType = array.elem.parse()?;
     Dataset::new(&array.shape, elem)
+}
+
+/// Whether writer units may say so many numbers of each step.
+pub(crate) fn check_words(arrays: &[Array], units: u32) -> Result<(), BundleError> {
+    let found = wire::words(arrays) as u64 * u64::from(units);
+    if found <= MAX_WORDS {
+        return Ok(());
+    }
+    let (what, name) = ("the number of sizes that all units say of a step", String::new());
+    Err(BundleError::Size { name, what, found: found.to_string(), expected: format!("at most {MAX_WORDS}") })
 }
 
 /// See [`crate::rendezvous::CheckTerms`].
@@ -269,8 +394,8 @@ pub(crate) fn check_terms(role: &Role, arrays: &[Array], units: u32) -> Result<(
     match role {
         Role::Writer { .. } => {
             let unit = crate::serve::HOST;
-            let bound = bind_writers(arrays, units);
-            bound.map(drop).map_err(|e| Refusal::Terms(Mismatch::Layout { unit, error: e.to_string() }))
+            let bound = bind_writers(arrays, units).and_then(|_| check_words(arrays, units));
+            bound.map_err(|e| Refusal::Terms(Mismatch::Layout { unit, error: e.to_string() }))
         }
         Role::Reader { takes } => {
             if let Takes::Named(rules) = takes {

@@ -10,6 +10,7 @@
 //! | `wire`, `rendezvous`, `serve`, `join` | how the units find each other and exchange segments |
 //! | [`net`] | the way across hosts |
 //! | `bind` | what units say of their arrays and layouts, and the slots that they need |
+//! | `brings` | sizes and values that a writer unit says of its next step |
 //! | `work` | what a reader unit gets from each writer unit |
 //! | `programs` | what reader programs are called in texts |
 //! | `watch` | noticing that a peer has died |
@@ -24,6 +25,7 @@
 
 mod at;
 mod bind;
+mod brings;
 mod domain;
 mod error;
 mod join;

@@ -15,25 +15,22 @@ use std::time::Duration;
 /// What each step that a reader takes adds to its counters.
 #[derive(Debug)]
 pub struct Share {
-    bytes: u64,
-    runs: u64,
     /// The writers' step that would be next if none were dropped. A replacement cannot know it of its first
     /// step.
     due: Option<u64>,
 }
 
 impl Share {
-    /// Of a reader that gets its parts so, and whose predecessors took `taken` steps.
-    pub fn new(work: &Work, taken: u64) -> Share {
-        let bytes = work.arrays.iter().map(|array| array.at.len() as u64).sum();
-        Share { bytes, runs: work.runs(), due: (taken == 0).then_some(0) }
+    /// Of a reader whose predecessors took `taken` steps.
+    pub fn new(taken: u64) -> Share {
+        Share { due: (taken == 0).then_some(0) }
     }
 
     /// The reader took the writers' step `step`.
-    pub fn count(&mut self, stats: &mut Stats, step: u64) {
+    pub fn count(&mut self, stats: &mut Stats, work: &Work, step: u64) {
         stats.steps += 1;
-        stats.bytes += self.bytes;
-        stats.runs += self.runs;
+        stats.bytes += work.bytes();
+        stats.runs += work.runs;
         stats.dropped += step.saturating_sub(self.due.unwrap_or(step));
         self.due = Some(step + 1);
     }
@@ -184,11 +181,7 @@ impl Port {
     }
 
     /// Checks the number and the sizes of the caller's parts of several arrays.
-    pub fn check_parts(
-        &self,
-        found: impl ExactSizeIterator<Item = usize>,
-        arrays: &[ArrayPart],
-    ) -> Result<(), PipeError> {
+    pub fn check_parts(&self, found: &[usize], arrays: &[ArrayPart]) -> Result<(), PipeError> {
         if found.len() != arrays.len() {
             return Err(PipeError::Port(PortError::BadOption {
                 port: Some(PortName::Pipe(self.pipe.clone())),
@@ -197,9 +190,9 @@ impl Port {
                 expected: format!("one for each of the {} arrays", arrays.len()).into(),
             }));
         }
-        match found.zip(arrays).find(|(found, array)| *found != array.at.len()) {
+        match found.iter().zip(arrays).find(|(found, array)| **found != array.at.len()) {
             None => Ok(()),
-            Some((found, array)) => Err(PipeError::Port(PortError::WrongSize {
+            Some((&found, array)) => Err(PipeError::Port(PortError::WrongSize {
                 port: PortName::Pipe(self.pipe.clone()),
                 unit: Some(self.me.unit),
                 array: array.name.as_str().into(),

@@ -1,6 +1,6 @@
 //! The reading side of a pipe.
 
-use crate::bind::check_rules;
+use crate::bind::{check_rules, PARTNER};
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
 use crate::join::{check_options, hello, system};
@@ -39,6 +39,8 @@ pub struct Reader {
     share: Share,
     /// Where [`next_step`](Reader::next_step) gathers what does not lie in one place.
     gathered: Vec<u8>,
+    /// The values of the step that was read last, packed.
+    values: Vec<u8>,
 }
 
 /// A reader unit's way to the steps, on one host or across hosts.
@@ -57,7 +59,7 @@ pub(crate) trait ReaderEnd: Send + Sync {
     }
 
     /// What reading step `k` would wait for; `None` if it would not.
-    fn would_wait(&mut self, port: &mut Port, work: &Work, k: u64) -> Result<Option<Wait>, PipeError>;
+    fn would_wait(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<Option<Wait>, PipeError>;
 
     /// Where [`take`](Self::take) and [`copy`](Self::copy) sleep.
     fn watch(&self, port: &Port) -> Result<Watch, PipeError>;
@@ -75,14 +77,28 @@ pub(crate) trait ReaderEnd: Send + Sync {
         parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError>;
 
+    /// What the writer units said of a step that it took, in numbers; nothing where no sizes change.
+    fn brought(&mut self, turn: Turn) -> Result<Vec<u64>, PipeError>;
+
     /// Whether this unit's part lies in one piece, in order, in a slot that this unit has mapped.
-    fn is_held(&self, _turn: Turn) -> bool {
+    fn is_held(&self, _work: &Work, _turn: Turn) -> bool {
         false
     }
 
     /// The part that is [held](Self::is_held).
-    fn held(&self, _turn: Turn) -> &[u8] {
+    fn held(&self, _work: &Work, _turn: Turn) -> &[u8] {
         &[]
+    }
+
+    /// Copies the values of a step that is [held](Self::is_held).
+    fn copy_values(
+        &mut self,
+        _port: &mut Port,
+        _work: &Work,
+        _turn: Turn,
+        _values: &mut [u8],
+    ) -> Result<(), PipeError> {
+        Ok(())
     }
 
     /// This unit has what it needs of its step `k`.
@@ -111,14 +127,19 @@ impl Opening<'_> {
     pub fn bind(&self, welcome: &Welcome) -> Result<Work, PipeError> {
         let Opening { pipe, options, hello, .. } = self;
         let takes = hello.role.takes().ok_or_else(|| PipeError::bad_peer(pipe, "a reader's welcome"))?;
-        Work::bind(pipe, welcome, takes, (options.unit, options.units))
+        let bound = Work::bind(&welcome.arrays, welcome.writers, takes, (options.unit, options.units));
+        bound.map_err(|why| PipeError::bad_peer(pipe, why.to_string()))
     }
 }
 
 /// What a reader wants of an array, said to others.
 fn wish(layout: &str, expect: &Expect) -> Result<Wish, LayoutError> {
+    let layout = match layout {
+        PARTNER => layout.to_owned(),
+        layout => layout.parse::<Layout>()?.to_string(),
+    };
     Ok(Wish {
-        layout: layout.parse::<Layout>()?.to_string(),
+        layout,
         shape: expect.shape.clone(),
         elem: expect.elem.map(|e| e.to_string()),
         convert: expect.convert,
@@ -183,11 +204,11 @@ impl Reader {
                 At::Name(name) => local::reader::open(name, &opening)?,
                 At::Host(place, trust) => net::reader::open(place, trust, &opening)?,
             };
-            if work.arrays.is_empty() {
+            if work.named().is_empty() {
                 return Err(PipeError::bad_peer(&pipe, "a welcome to no array"));
             }
-            let share = Share::new(&work, next);
-            Ok(Reader { port, end, work, next, share, gathered: Vec::new() })
+            let share = Share::new(next);
+            Ok(Reader { port, end, work, next, share, gathered: Vec::new(), values: Vec::new() })
         };
         open().map_err(|e: PipeError| e.at(&pipe, me))
     }
@@ -229,7 +250,21 @@ impl Reader {
     /// The arrays that this program takes, in the writers' order, and where this unit's parts of them lie in a
     /// step: at least one.
     pub fn arrays(&self) -> &[ArrayPart] {
-        &self.work.arrays
+        self.work.named()
+    }
+
+    /// The values of the step that was read last, [packed](polyduct_port::values).
+    pub fn values(&self) -> &[u8] {
+        &self.values
+    }
+
+    /// Waits for the next step without reading it, for [`arrays`](Self::arrays) to be as they are in that one:
+    /// how large those are whose size changes. Returns its number, `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn peek(&mut self) -> Result<Option<u64>, PipeError> {
+        Ok(self.take()?.map(|turn| turn.step))
     }
 
     /// Which unit of which program this is.
@@ -265,7 +300,7 @@ impl Reader {
     /// dropped, the one that it finds is the one that is read.
     pub fn would_wait(&mut self) -> Option<Wait> {
         self.port.check_open().ok()?;
-        let looked = self.end.would_wait(&mut self.port, &self.work, self.next);
+        let looked = self.end.would_wait(&mut self.port, &mut self.work, self.next);
         looked.map_err(|e| self.port.fail(e)).ok().flatten()
     }
 
@@ -277,8 +312,11 @@ impl Reader {
     /// can be used again; loss of peers, after which it cannot. After an error the content of `part` is
     /// undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {
-        self.port.check_len(part.len(), self.work.len)?;
+        if !self.work.changes() {
+            self.port.check_len(part.len(), self.work.len)?;
+        }
         let Some(turn) = self.take()? else { return Ok(None) };
+        self.port.check_len(part.len(), self.work.len)?;
         self.copy(turn, part)?;
         self.release(turn)?;
         Ok(Some(turn.step))
@@ -290,8 +328,14 @@ impl Reader {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, PipeError> {
-        self.port.check_parts(parts.iter().map(|part| part.len()), &self.work.arrays)?;
+        let lens = |parts: &[&mut [u8]]| parts.iter().map(|part| part.len()).collect::<Vec<_>>();
+        if !self.work.changes() {
+            self.port.check_parts(&lens(parts), self.work.named())?;
+        }
         let Some(turn) = self.take()? else { return Ok(None) };
+        if self.work.changes() {
+            self.port.check_parts(&lens(parts), self.work.named())?;
+        }
         self.copy_parts(turn, parts)?;
         self.release(turn)?;
         Ok(Some(turn.step))
@@ -302,7 +346,9 @@ impl Reader {
     /// # Errors
     /// As [`read`](Self::read), without the waiting.
     pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, PipeError> {
-        self.port.check_len(part.len(), self.work.len)?;
+        if !self.work.changes() {
+            self.port.check_len(part.len(), self.work.len)?;
+        }
         self.port.check_open()?;
         let next = self.end.try_take(&mut self.port, self.next).map_err(|e| self.port.fail(e))?;
         let turn = match next {
@@ -310,6 +356,8 @@ impl Reader {
             Some(Next::End) => return Ok(Tried::End),
             Some(Next::Step(turn)) => turn,
         };
+        self.size(turn)?;
+        self.port.check_len(part.len(), self.work.len)?;
         let copied = match self.is_near() {
             true => self.copy(turn, part),
             false => clock::within(Some(Duration::ZERO), || self.copy(turn, part)),
@@ -330,7 +378,10 @@ impl Reader {
     /// As [`read`](Reader::read).
     pub fn next_step(&mut self) -> Result<Option<Step<'_>>, PipeError> {
         let Some(turn) = self.take()? else { return Ok(None) };
-        let held = self.end.is_held(turn);
+        let held = self.end.is_held(&self.work, turn);
+        if held {
+            self.keep_values(turn)?;
+        }
         if !held {
             let mut buffer = std::mem::take(&mut self.gathered);
             buffer.resize(self.work.len, 0);
@@ -344,11 +395,23 @@ impl Reader {
 
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
         self.port.check_open()?;
-        self.end.take(&mut self.port, self.next).map_err(|e| self.port.fail(e))
+        let turn = self.end.take(&mut self.port, self.next).map_err(|e| self.port.fail(e))?;
+        turn.into_iter().try_for_each(|turn| self.size(turn))?;
+        Ok(turn)
+    }
+
+    /// Has everything as large as it is in a step.
+    fn size(&mut self, turn: Turn) -> Result<(), PipeError> {
+        if !self.work.changes() {
+            return Ok(());
+        }
+        let said = self.end.brought(turn).map_err(|e| self.port.fail(e))?;
+        let sized = self.work.at_step(&said);
+        sized.map(drop).map_err(|e| self.port.fail(PipeError::bad_peer(&self.port.pipe, e.to_string())))
     }
 
     fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        match &self.work.arrays[..] {
+        match self.work.named() {
             [_] => self.copy_parts(turn, &mut [part]),
             _ => {
                 let mut parts = self.work.split(part);
@@ -358,13 +421,30 @@ impl Reader {
     }
 
     fn copy_parts(&mut self, turn: Turn, parts: &mut [&mut [u8]]) -> Result<(), PipeError> {
-        self.end.copy(&mut self.port, &self.work, turn, parts).map_err(|e| self.port.fail(e))
+        let copied = match self.work.values() {
+            None => self.end.copy(&mut self.port, &self.work, turn, parts),
+            Some(values) => {
+                self.values.resize(values.at.len(), 0);
+                let mut parts: Vec<&mut [u8]> = parts.iter_mut().map(|part| &mut **part).collect();
+                parts.push(&mut self.values);
+                self.end.copy(&mut self.port, &self.work, turn, &mut parts)
+            }
+        };
+        copied.map_err(|e| self.port.fail(e))
+    }
+
+    /// Has the values of a step that is not copied.
+    fn keep_values(&mut self, turn: Turn) -> Result<(), PipeError> {
+        let Some(values) = self.work.values() else { return Ok(()) };
+        self.values.resize(values.at.len(), 0);
+        let Reader { end, port, work, values, .. } = self;
+        end.copy_values(port, work, turn, values).map_err(|e| self.port.fail(e))
     }
 
     fn release(&mut self, turn: Turn) -> Result<(), PipeError> {
         let released = self.end.release(&mut self.port, self.next, turn);
         self.next += 1;
-        self.share.count(&mut self.port.stats, turn.step);
+        self.share.count(&mut self.port.stats, &self.work, turn.step);
         released.map_err(|e| self.port.fail(e))
     }
 
@@ -416,6 +496,16 @@ impl Step<'_> {
         self.turn.step
     }
 
+    /// The arrays, and where this unit's parts of them lie in this step.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        self.reader.arrays()
+    }
+
+    /// The values of the step, [packed](polyduct_port::values).
+    pub fn values(&self) -> &[u8] {
+        self.reader.values()
+    }
+
     /// Whether the data lie in the writer's slot: nothing was copied.
     pub fn is_mapped(&self) -> bool {
         self.held
@@ -427,7 +517,7 @@ impl std::ops::Deref for Step<'_> {
 
     fn deref(&self) -> &[u8] {
         match self.held {
-            true => self.reader.end.held(self.turn),
+            true => self.reader.end.held(&self.reader.work, self.turn),
             false => &self.reader.gathered,
         }
     }

@@ -396,7 +396,7 @@ impl<F> Rendezvous<F> {
         self.roll.iter().find_map(|(_, member)| match &member.terms.hello.role {
             Role::Reader { takes: Takes::One(wish) } => {
                 let (shape, elem, layout) = (wish.shape.clone()?, wish.elem.clone()?, layout.clone());
-                Some(Cow::Owned(vec![Array { name: String::new(), shape, elem, layout }]))
+                Some(Cow::Owned(vec![Array { name: String::new(), shape, elem, layout, open: None }]))
             }
             _ => None,
         })

@@ -3,7 +3,7 @@
 
 use crate::error::{Mismatch, PipeError, Refusal};
 use crate::rendezvous::{Action, ConnId, Rendezvous, OWN};
-use crate::wire::{FromHost, ToHost, Welcome, PROTOCOL};
+use crate::wire::{words, FromHost, ToHost, Welcome, PROTOCOL};
 use polyduct_message::meeting::{Connections, Heard, Shared, SLICE};
 use polyduct_os::{
     clock,
@@ -366,7 +366,8 @@ fn bad_slots(message: &ToHost, fds: &[OwnedFd]) -> Option<Refusal> {
 /// The sizes of the pipe that a welcome describes, if they are in their limits.
 pub fn sizes(welcome: &Welcome) -> Option<Sizes> {
     let (readers, policy) = (welcome.readers.clone(), welcome.policy);
-    let sizes = Sizes { writers: welcome.writers, readers, depth: welcome.depth, policy };
+    let words = u32::try_from(words(&welcome.arrays)).ok()?;
+    let sizes = Sizes { writers: welcome.writers, readers, depth: welcome.depth, policy, words };
     sizes.in_limits().then_some(sizes)
 }
 

@@ -2,7 +2,7 @@
 //! [`polyduct_message::handshake`].
 
 use crate::error::Refusal;
-use polyduct_port::{OnLoss, Policy};
+use polyduct_port::{Changes, OnLoss, Policy};
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
@@ -21,6 +21,17 @@ pub struct Array {
     pub elem: String,
     /// The writers' layout.
     pub layout: String,
+    /// Whether its size changes from step to step; the shape is the most that it has then.
+    pub open: Option<Changes>,
+}
+
+/// What the array is called, the last of a pipe's, in which the values of each step lie, packed, as unit 0
+/// says them. No other can have that name.
+pub const VALUES: &str = "*values";
+
+/// The numbers that a writer unit says of each step, where these arrays move.
+pub fn words(arrays: &[Array]) -> usize {
+    arrays.iter().filter_map(|array| Some(array.open?.words(array.shape.len()))).sum()
 }
 
 /// What a writer program brings.

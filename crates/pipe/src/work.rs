@@ -1,15 +1,18 @@
 //! What a reader unit gets from each writer unit, whichever way the bytes come: for each array that both
 //! have, the operations from the writer's slot to the reader's part.
 
+mod changing;
+
 use crate::bind::{bind_readers, bind_writers, Kinds, Taken};
-use crate::error::{PipeError, Refusal};
+use crate::error::{Mismatch, Refusal};
 use crate::port::kernels;
 use crate::threads::Threads;
-use crate::wire::{Array, Takes, Welcome};
+use crate::wire::{Array, Takes, VALUES};
+use changing::Changing;
 use polyduct_copy::{as_shared, Conversion, CopyError, Dest, Kernels, Source};
 use polyduct_layout::{LayoutError, Plan, Transfer};
 use polyduct_port::{ArrayPart, BundleError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{btree_map, hash_map, BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 use std::sync::Arc;
@@ -62,6 +65,8 @@ pub struct Supply {
     pub unit: u32,
     /// Bytes of its slot.
     pub slot_len: usize,
+    /// The first of them, of arrays whose size does not change.
+    pub fixed: usize,
     /// None is empty.
     pub legs: Vec<Leg>,
     /// Bytes of all legs, of the writer's elements.
@@ -108,16 +113,45 @@ impl Supply {
     }
 }
 
+impl Supply {
+    /// Copies what there is of one array alone.
+    ///
+    /// # Errors
+    /// As [`copy`](Supply::copy).
+    pub fn copy_array(
+        &self,
+        array: usize,
+        kernels: Kernels,
+        slot: &[u8],
+        part: &mut [u8],
+    ) -> Result<(), CopyError> {
+        let part = as_shared(part);
+        let mut legs = self.legs.iter().filter(|leg| leg.array == array);
+        legs.try_for_each(|leg| leg.execute(kernels, (0, 1), slot, part))
+    }
+}
+
 /// What a reader unit gets, and how its bytes are moved.
-pub(crate) struct Work {
-    /// The arrays as this unit reads them, in the writers' order.
+pub struct Work {
+    /// The arrays as this unit reads them, in the writers' order, and the [values](crate::wire::VALUES) behind
+    /// them where there are some. Those whose size changes are as in the [step](Work::at_step) at hand.
     pub arrays: Vec<ArrayPart>,
-    /// Bytes of this unit's parts together.
+    /// Bytes of this unit's parts together, without the values.
     pub len: usize,
-    /// Who has something of them, by rising unit.
+    /// Who has something of them, by rising unit. Where sizes change these are all writer units.
     pub supplies: Vec<Supply>,
+    /// Where the parts lie in the slot of the only supply as they do here.
+    pub direct: Option<Range<usize>>,
+    /// Contiguous runs that a step consists of.
+    pub runs: u64,
+    /// How often sizes have changed.
+    pub generation: u64,
+    /// What moves the bytes.
     pub kernels: Kernels,
+    /// Who does.
     pub threads: Threads,
+    /// What changes from step to step.
+    changing: Option<Box<Changing>>,
 }
 
 impl Work {
@@ -126,51 +160,120 @@ impl Work {
     /// # Errors
     /// What does not fit: unit 0 refuses that before the welcome.
     pub fn bind(
-        pipe: &str,
-        welcome: &Welcome,
+        arrays: &[Array],
+        writers: u32,
         takes: &Takes,
         (unit, units): (u32, u32),
-    ) -> Result<Work, PipeError> {
-        let src = bind_writers(&welcome.arrays, welcome.writers)?;
-        let refused = |why: Refusal| PipeError::bad_peer(pipe, why.to_string());
-        let (taken, dst) = bind_readers(&welcome.arrays, takes, units).map_err(refused)?;
-        let names = taken.iter().map(|taken| welcome.arrays[taken.array].name.as_str());
-        let arrays = dst.parts(names, unit)?;
-        let (_, len) = dst.lay_out(unit)?;
-        let supplies = supplies(&welcome.arrays, &src, (&taken, &dst), unit, None)?;
+    ) -> Result<Work, Refusal> {
+        let src = bind_writers(arrays, writers).map_err(misfit)?;
+        let (taken, dst) = bind_readers(arrays, takes, units)?;
+        let parts = dst.parts(taken.iter().map(|taken| &arrays[taken.array]), unit).map_err(misfit)?;
+        let changes = arrays.iter().any(|array| array.open.is_some());
+        let all = changes.then_some(writers);
+        let supplies = supplies(arrays, &src, (&taken, &dst), unit, all).map_err(misfit)?;
+        let changing = changes.then(|| Changing::new(arrays, (&src, &dst), &taken, &supplies, (unit, units)));
+        let changing = changing.transpose().map_err(misfit)?.map(Box::new);
         let (kernels, threads) = (kernels(&src), Threads::of(units));
-        Ok(Work { arrays, len, supplies, kernels, threads })
+        let mut work = Work {
+            arrays: parts,
+            len: 0,
+            supplies,
+            direct: None,
+            runs: 0,
+            generation: 0,
+            kernels,
+            threads,
+            changing,
+        };
+        work.settle();
+        Ok(work)
     }
 
-    /// Contiguous runs that a step consists of.
-    pub fn runs(&self) -> u64 {
+    /// Whether sizes change from step to step.
+    pub fn changes(&self) -> bool {
+        self.changing.is_some()
+    }
+
+    /// The arrays without the values.
+    pub fn named(&self) -> &[ArrayPart] {
+        let values = usize::from(self.values().is_some());
+        &self.arrays[..self.arrays.len() - values]
+    }
+
+    /// The values' array, where there is one.
+    pub fn values(&self) -> Option<&ArrayPart> {
+        self.arrays.last().filter(|array| array.name == VALUES)
+    }
+
+    /// Bytes that a step adds to this unit's counters.
+    pub fn bytes(&self) -> u64 {
+        self.named().iter().map(|array| array.at.len() as u64).sum()
+    }
+
+    /// From now on sizes are those of a step of which the writer units have said these numbers. Returns whether
+    /// that changed anything.
+    ///
+    /// # Errors
+    /// They are more than was declared, or units differ where they may not; nothing has changed then.
+    pub fn at_step(&mut self, said: &[u64]) -> Result<bool, BundleError> {
+        let Some(mut changing) = self.changing.take() else { return Ok(false) };
+        let changed = changing.apply(said, self);
+        self.changing = Some(changing);
+        if changed? {
+            self.generation += 1;
+            self.settle();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Works out what follows from arrays and supplies.
+    fn settle(&mut self) {
+        self.len = self.named().iter().map(|array| array.at.end).max().unwrap_or(0);
         // Arrays that are alike are counted once.
         let mut known = HashMap::new();
         let legs = self.supplies.iter().flat_map(|supply| &supply.legs);
         let runs = |leg: &Leg| leg.transfer().tables().map(|table| table.runs()).sum::<u64>();
-        legs.map(|leg| *known.entry((Arc::as_ptr(&leg.plan), leg.transfer)).or_insert_with(|| runs(leg)))
-            .sum()
+        let runs =
+            legs.map(|leg| *known.entry((Arc::as_ptr(&leg.plan), leg.transfer)).or_insert_with(|| runs(leg)));
+        self.runs = runs.sum();
+        self.direct = self.find_direct();
     }
 
     /// This unit's parts, in memory of [`len`](Work::len) bytes.
     pub fn split<'a>(&self, memory: &'a mut [u8]) -> Vec<&'a mut [u8]> {
+        let mut order: Vec<usize> = (0..self.named().len()).collect();
+        // Those whose size changes lie behind the others.
+        order.sort_by_key(|&array| (self.arrays[array].open.is_some(), array));
+        let mut parts: Vec<&mut [u8]> = order.iter().map(|_| &mut [][..]).collect();
         let (mut rest, mut end) = (memory, 0);
-        let part = |array: &ArrayPart| {
-            let gap = array.at.start.saturating_sub(end).min(rest.len());
+        for array in order {
+            let at = &self.arrays[array].at;
+            let gap = at.start.saturating_sub(end).min(rest.len());
             let (_, behind) = std::mem::take(&mut rest).split_at_mut(gap);
-            let (part, behind) = behind.split_at_mut(array.at.len().min(behind.len()));
-            (rest, end) = (behind, array.at.end);
-            part
-        };
-        self.arrays.iter().map(part).collect()
+            let (part, behind) = behind.split_at_mut(at.len().min(behind.len()));
+            (parts[array], rest, end) = (part, behind, at.end);
+        }
+        parts
     }
 
-    /// Where this unit's parts lie in one slot as they do here: which supply that is of, and where in the slot
-    /// they begin.
-    pub fn direct(&self) -> Option<Range<usize>> {
+    /// Bytes of memory that [`split_kept`](Work::split_kept) takes.
+    pub fn kept_len(&self) -> usize {
+        self.len + self.values().map_or(0, |values| values.at.len())
+    }
+
+    /// This unit's parts, and the values behind them, in memory of [`kept_len`](Work::kept_len) bytes.
+    pub fn split_kept<'a>(&self, memory: &'a mut [u8]) -> Vec<&'a mut [u8]> {
+        let (parts, values) = memory.split_at_mut(self.len.min(memory.len()));
+        let mut parts = self.split(parts);
+        parts.extend(self.values().map(|_| values));
+        parts
+    }
+
+    fn find_direct(&self) -> Option<Range<usize>> {
         let [supply] = &self.supplies[..] else { return None };
         let mut base = None;
-        for leg in &supply.legs {
+        for leg in supply.legs.iter().filter(|leg| leg.array < self.named().len()) {
             let table = leg.transfer().table()?;
             let ([op], None) = (table.ops(), leg.conversion) else { return None };
             let (part, elem) = (&self.arrays[leg.array].at, table.elem_len());
@@ -181,13 +284,24 @@ impl Work {
             }
         }
         // An array of which this unit has a part that nobody brings is left as it is.
-        let filled = self.arrays.iter().filter(|array| !array.at.is_empty()).count();
-        let base = base.filter(|_| filled == supply.legs.len())?;
+        let is_there = |legs: &[Leg], array: usize| legs.iter().any(|leg| leg.array == array);
+        let empty = |array: usize| self.arrays[array].at.is_empty();
+        let covered = match supply.legs.len() == self.arrays.len() {
+            true => true,
+            false => (0..self.named().len()).all(|array| empty(array) || is_there(&supply.legs, array)),
+        };
+        let base = base.filter(|_| covered)?;
         Some(base..base + self.len)
     }
 }
 
-/// What unit `writer` of `writers` has for unit `unit` of `units` of a reader program; `None` where that is nothing.
+/// Unit 0 refuses it, with words that do not speak of the unit.
+fn misfit(error: BundleError) -> Refusal {
+    Refusal::Terms(Mismatch::Arrays { error: error.to_string() })
+}
+
+/// What a writer unit has for unit `unit` of `units` of a reader program, whatever the step; `None` where that
+/// is nothing.
 ///
 /// # Errors
 /// What does not fit: unit 0 refuses that before the welcome.
@@ -195,46 +309,47 @@ pub fn supply_of(
     arrays: &[Array],
     (writer, writers): (u32, u32),
     takes: &Takes,
-    (unit, units): (u32, u32),
+    reader: (u32, u32),
 ) -> Result<Option<Supply>, Refusal> {
-    let src = bind_writers(arrays, writers).map_err(|_| Refusal::Malformed)?;
-    let (taken, dst) = bind_readers(arrays, takes, units)?;
-    let found = supplies(arrays, &src, (&taken, &dst), unit, Some(writer));
-    Ok(found.map_err(|_| Refusal::Malformed)?.pop())
+    let work = Work::bind(arrays, writers, takes, reader)?;
+    Ok(work.supplies.into_iter().find(|supply| supply.unit == writer && !supply.legs.is_empty()))
 }
 
-/// What writer units have for a reader unit: `only` one, or all.
+/// What writer units have for a reader unit of arrays whose size does not change: those that have something, or
+/// `all` of so many.
 fn supplies(
     arrays: &[Array],
     src: &Kinds<'_>,
-    (taken, dst): (&[Taken], &Kinds<'_>),
+    (taken, dst): (&[Taken<'_>], &Kinds<'_>),
     unit: u32,
-    only: Option<u32>,
+    all: Option<u32>,
 ) -> Result<Vec<Supply>, BundleError> {
     let mut plans: HashMap<(usize, usize), Arc<Plan>> = HashMap::new();
     let mut supplies: BTreeMap<u32, (Supply, Vec<Range<usize>>)> = BTreeMap::new();
-    for (array, taken) in taken.iter().enumerate() {
+    let supply_of = |from: u32| {
+        let places = src.lay_out(from)?;
+        let supply =
+            Supply { unit: from, slot_len: places.len, fixed: places.fixed, legs: Vec::new(), bytes: 0 };
+        Ok::<_, BundleError>((supply, places.at))
+    };
+    for from in 0..all.unwrap_or(0) {
+        supplies.insert(from, supply_of(from)?);
+    }
+    for (array, taken) in taken.iter().enumerate().filter(|(_, taken)| arrays[taken.array].open.is_none()) {
         let named =
             |source: LayoutError| BundleError::Layout { name: arrays[taken.array].name.clone(), source };
         let plan = match plans.entry((src.of[taken.array], dst.of[array])) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => {
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+            hash_map::Entry::Vacant(new) => {
                 let plan = Plan::to_reader(src.mapping(taken.array), dst.mapping(array), unit.into());
                 new.insert(Arc::new(plan.map_err(named)?))
             }
         };
-        for (transfer, t) in plan.transfers().iter().enumerate() {
+        for (transfer, t) in plan.transfers().iter().enumerate().filter(|(_, t)| t.bytes() > 0) {
             let from = t.src_unit() as u32;
-            if t.bytes() == 0 || only.is_some_and(|only| only != from) {
-                continue;
-            }
             let (supply, slots) = match supplies.entry(from) {
-                std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::btree_map::Entry::Vacant(new) => {
-                    let (slots, slot_len) = src.lay_out(from)?;
-                    let supply = Supply { unit: from, slot_len, legs: Vec::new(), bytes: 0 };
-                    new.insert((supply, slots))
-                }
+                btree_map::Entry::Occupied(known) => known.into_mut(),
+                btree_map::Entry::Vacant(new) => new.insert(supply_of(from)?),
             };
             let slot = slots[taken.array].clone();
             let (plan, conversion) = (plan.clone(), taken.conversion);

@@ -1,19 +1,21 @@
 //! The writing side of a pipe.
 
-use crate::bind::{bind_writers, to_wire};
+use crate::bind::{bind_writers, check_words, to_wire, EVERYTHING};
+use crate::brings::Brings;
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
 use crate::join::{check_options, hello, system};
 use crate::port::{kernels, Port};
 use crate::ready::{Wait, Watch};
-use crate::wire::{Array as WireArray, Gives, Hello, Role};
+use crate::wire::{Array as WireArray, Gives, Hello, Role, VALUES};
 use crate::{local, net, At};
 use polyduct_copy::Kernels;
-use polyduct_layout::{Dataset, Layout, Mapping};
+use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
 use polyduct_port::{
-    check_names, Array, ArrayPart, BundleError, OnLoss, Options, PortError, Readers, Scope, Side, Stats,
+    check_names, Array, ArrayPart, BundleError, Changes, OnLoss, Options, PortError, Readers, Scope, Side,
+    Stats, VALUES_BYTES,
 };
 use polyduct_slots::{Begin, Turn};
 use std::ops::{Deref, DerefMut};
@@ -26,9 +28,11 @@ use std::time::Duration;
 pub struct Writer {
     port: Port,
     end: Box<dyn WriterEnd>,
-    /// At least one.
-    arrays: Vec<ArrayPart>,
+    /// At least one array.
+    brings: Brings,
+    /// Bytes of the parts in a slot, and of that.
     len: usize,
+    slot_len: usize,
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
     scratch: Vec<u8>,
@@ -66,8 +70,8 @@ pub(crate) trait WriterEnd: Send + Sync {
     /// The slot of a step that has begun.
     fn slot_mut(&mut self, turn: Turn) -> &mut [u8];
 
-    /// Publishes step `n`, or skips it where the queue drops it.
-    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin) -> Result<(), PipeError>;
+    /// Publishes step `n`, of which this unit says these numbers, or skips it where the queue drops it.
+    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin, said: &[u64]) -> Result<(), PipeError>;
 
     /// Writes step `n`, which has begun, from the caller's memory, through its slot unless there is a
     /// shorter way.
@@ -84,7 +88,7 @@ pub(crate) trait WriterEnd: Send + Sync {
         parts: &Parts<'_>,
     ) -> Result<(), PipeError> {
         port.timed(parts.len, |port| parts.fill(port, self.slot_mut(turn)))?;
-        self.finish(port, n, Begin::Fill(turn))
+        self.finish(port, n, Begin::Fill(turn), parts.said)
     }
 
     /// Joins the port's domain.
@@ -106,7 +110,9 @@ pub(crate) struct Parts<'a> {
     pub parts: &'a [&'a [u8]],
     /// Where they belong in a slot.
     pub arrays: &'a [ArrayPart],
-    /// Bytes of a slot.
+    /// What the unit says of the step.
+    pub said: &'a [u64],
+    /// Bytes of all.
     pub len: usize,
     pub kernels: Kernels,
 }
@@ -173,7 +179,10 @@ impl Writer {
                 Gives::Arrays(arrays) => Some(arrays.clone()),
                 Gives::Bytes { .. } => None,
             };
-            arrays.as_ref().map(|arrays| bind_writers(arrays, options.units)).transpose()?;
+            if let Some(arrays) = &arrays {
+                bind_writers(arrays, options.units)?;
+                check_words(arrays, options.units)?;
+            }
             let (depth, policy) = (options.depth, options.policy);
             let role = Role::Writer { gives, depth, policy, readers: options.readers.to_wire() };
             let hello = hello(options, role).map_err(system(&pipe))?;
@@ -183,22 +192,47 @@ impl Writer {
                 At::Host(place, trust) => net::writer::open(place, trust, me, opening)?,
             };
             let bound = bind_writers(&arrays, options.units)?;
-            let (_, len) = bound.lay_out(options.unit)?;
-            let (names, kernels) = (arrays.iter().map(|array| array.name.as_str()), kernels(&bound));
-            let arrays = bound.parts(names, options.unit)?;
-            Ok(Writer { port, end, arrays, len, next, scratch: Vec::new(), kernels, closing: false })
+            let (slot_len, kernels) = (bound.lay_out(options.unit)?.len, kernels(&bound));
+            // As large as they can be, without the values.
+            let parts = bound.parts(arrays.iter().filter(|array| array.name != VALUES), options.unit)?;
+            let len = parts.iter().map(|part| part.at.end).max().unwrap_or(0);
+            let brings = Brings::new(&arrays, &bound, (options.unit, options.units))?;
+            let (scratch, closing) = (Vec::new(), false);
+            Ok(Writer { port, end, brings, len, slot_len, next, scratch, kernels, closing })
         };
         open().map_err(|e: PipeError| e.at(&pipe, me))
     }
 
     /// The dataset and who owns what of it; of a bundle that of the first array.
     pub fn mapping(&self) -> &Mapping {
-        &self.arrays[0].mapping
+        &self.brings.arrays[0].mapping
     }
 
     /// The arrays, and where this unit's parts of them lie in a step: at least one.
     pub fn arrays(&self) -> &[ArrayPart] {
-        &self.arrays
+        &self.brings.arrays
+    }
+
+    /// Says how large an array is in the next step, and in those after it until it is said again: where a
+    /// dimension is open the shape of this unit's piece, which may be empty, else that of the whole array,
+    /// which all units say alike. Before the first time it has no elements.
+    ///
+    /// # Errors
+    /// [`PortError::Bundle`] for an array whose size does not change, another number of dimensions, or more
+    /// than was declared. Then nothing has changed.
+    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), PipeError> {
+        let sized = self.brings.size(array, shape);
+        sized.map_err(|e| PipeError::from(e).at(&self.port.pipe, self.port.me))
+    }
+
+    /// Has these values, [packed](polyduct_port::values), go with the next step, of a bundle. Those of unit 0
+    /// count.
+    ///
+    /// # Errors
+    /// [`PortError::Bundle`]: more than [`VALUES_BYTES`](polyduct_port::VALUES_BYTES), or no bundle.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), PipeError> {
+        let set = self.brings.set_values(packed);
+        set.map_err(|e| PipeError::from(e).at(&self.port.pipe, self.port.me))
     }
 
     /// Number of the next step, from 0.
@@ -265,8 +299,8 @@ impl Writer {
     }
 
     fn begun(&mut self, begin: Begin) -> StepMut<'_> {
-        if begin == Begin::Drop && self.scratch.len() != self.len {
-            self.scratch.resize(self.len, 0);
+        if begin == Begin::Drop && self.scratch.len() != self.slot_len {
+            self.scratch.resize(self.slot_len, 0);
         }
         StepMut { writer: self, begin }
     }
@@ -299,30 +333,39 @@ impl Writer {
     /// [`PortError::WrongSize`]; otherwise as [`step`](Self::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, PipeError> {
         self.port.check_len(part.len(), self.len)?;
-        if let [_] = &self.arrays[..] {
-            return self.write_parts(&[part]);
+        match &self.brings.arrays[..] {
+            [array] => self.write_parts(&[&part[array.at.clone()]]),
+            arrays => {
+                let parts: Vec<&[u8]> = arrays.iter().map(|array| &part[array.at.clone()]).collect();
+                self.write_parts(&parts)
+            }
         }
-        let parts: Vec<&[u8]> = self.arrays.iter().map(|array| &part[array.at.clone()]).collect();
-        self.write_parts(&parts)
     }
 
     /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays), in
-    /// their order.
+    /// their order. Of an open dimension the length of the part says how much it is.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
-        self.port.check_parts(parts.iter().map(|part| part.len()), &self.arrays)?;
+        let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        let fitted = self.brings.fit(&lens);
+        fitted.map_err(|e| PipeError::from(e).at(&self.port.pipe, self.port.me))?;
+        self.port.check_parts(&lens, &self.brings.arrays)?;
         self.write_parts(parts)
     }
 
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
         let begin = self.begin()?;
-        let Writer { port, end, arrays, len, kernels, next, .. } = self;
+        let Writer { port, end, brings, len, kernels, next, .. } = self;
         let written = match begin {
-            Begin::Drop => end.finish(port, *next, begin),
+            Begin::Drop => end.finish(port, *next, begin, &[]),
             Begin::Fill(turn) => {
-                end.write(port, *next, turn, &Parts { parts, arrays, len: *len, kernels: *kernels })
+                if brings.has_values() {
+                    brings.place_values(end.slot_mut(turn));
+                }
+                let (arrays, said) = (&brings.arrays[..], &brings.words[..]);
+                end.write(port, *next, turn, &Parts { parts, arrays, said, len: *len, kernels: *kernels })
             }
         };
         self.count(begin);
@@ -347,10 +390,11 @@ impl Writer {
         match begin {
             Begin::Fill(_) => {
                 self.port.stats.steps += 1;
-                self.port.stats.bytes += self.len as u64;
+                self.port.stats.bytes += self.brings.bytes();
             }
             Begin::Drop => self.port.stats.dropped += 1,
         }
+        self.brings.written();
     }
 
     /// Ends the stream: readers get every step published so far, then its end. All units must have written
@@ -427,7 +471,10 @@ impl StepMut<'_> {
     /// The loss of unit 0 on another host.
     pub fn publish(self) -> Result<bool, PipeError> {
         let StepMut { writer, begin } = self;
-        let finished = writer.end.finish(&mut writer.port, writer.next, begin);
+        if let (Begin::Fill(turn), true) = (begin, writer.brings.has_values()) {
+            writer.brings.place_values(writer.end.slot_mut(turn));
+        }
+        let finished = writer.end.finish(&mut writer.port, writer.next, begin, &writer.brings.words);
         writer.count(begin);
         finished.map_err(|e| writer.port.fail(e)).map(|()| begin != Begin::Drop)
     }
@@ -435,6 +482,27 @@ impl StepMut<'_> {
     /// Number of the step, from 0.
     pub fn number(&self) -> u64 {
         self.writer.next
+    }
+
+    /// The arrays, and where this unit's parts of them lie in the step.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        self.writer.arrays()
+    }
+
+    /// Says how large an array is in this step: see [`Writer::bring`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), PipeError> {
+        self.writer.bring(array, shape)
+    }
+
+    /// Has these values go with this step: see [`Writer::set_values`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), PipeError> {
+        self.writer.set_values(packed)
     }
 }
 
@@ -462,16 +530,23 @@ impl DerefMut for StepMut<'_> {
 fn gives(given: &Given, layout: &str, options: &Options) -> Result<Gives, PipeError> {
     let normal = |layout: &str| Ok::<_, PipeError>(layout.parse::<Layout>()?.to_string());
     match given {
-        Given::Dataset(data) => Ok(Gives::Arrays(vec![to_wire("", data, &normal(layout)?)])),
+        Given::Dataset(data) => Ok(Gives::Arrays(vec![to_wire("", data, &normal(layout)?, None)])),
         Given::Bundle(arrays) => {
             // Names that cannot be are told as such, and the empty one is that of an array alone.
             check_names(arrays.iter().map(|array| array.name.as_str()))?;
             let array = |array: &Array| {
-                let layout = array.layout.parse::<Layout>();
+                let layout = match (array.open, &array.layout[..]) {
+                    (Some(Changes::Dim(_)), "") => EVERYTHING,
+                    (_, layout) => layout,
+                };
                 let named = |source| BundleError::Layout { name: array.name.clone(), source };
-                Ok(to_wire(&array.name, &array.dataset, &layout.map_err(named)?.to_string()))
+                let layout = layout.parse::<Layout>().map_err(named)?.to_string();
+                Ok(to_wire(&array.name, &array.dataset, &layout, array.open))
             };
-            Ok(Gives::Arrays(arrays.iter().map(array).collect::<Result<_, PipeError>>()?))
+            let mut given = arrays.iter().map(array).collect::<Result<Vec<_>, PipeError>>()?;
+            let values = Dataset::new(&[VALUES_BYTES as u64], ElemType::U8)?;
+            given.push(to_wire(VALUES, &values, EVERYTHING, Some(Changes::Dim(0))));
+            Ok(Gives::Arrays(given))
         }
         Given::ByReader if options.units == 1 => Ok(Gives::Bytes { layout: normal(layout)? }),
         Given::ByReader => Err(PipeError::Port(PortError::BadOption {

@@ -7,7 +7,7 @@ use common::net::{Across, Near};
 use common::{local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{Expect, Given, Mismatch, Options, PipeError, Policy, Reader, Refusal, Rule, Writer};
-use polyduct_port::{Array, ArrayPart, BundleError, PortError};
+use polyduct_port::{Array, ArrayPart, BundleError, Changes, PortError};
 use proptest::prelude::*;
 
 /// An array of a random bundle: of which shape, element and layouts.
@@ -19,6 +19,8 @@ struct Spec {
     read: usize,
     /// Whether readers take it.
     taken: bool,
+    /// Whether its size changes, and how.
+    open: u32,
 }
 
 const SHAPES: [&[u64]; 6] = [&[1], &[7], &[64], &[5, 9], &[40, 30], &[600, 70]];
@@ -33,15 +35,51 @@ impl Spec {
         Dataset::new(SHAPES[self.shape], ELEMS[self.elem]).unwrap()
     }
 
+    fn dim(&self) -> Option<usize> {
+        match self.open {
+            1 => Some(0),
+            2 => Some(SHAPES[self.shape].len() - 1),
+            _ => None,
+        }
+    }
+
+    fn open(&self) -> Option<Changes> {
+        match self.dim() {
+            Some(dim) => Some(Changes::Dim(dim as u32)),
+            // Bytes of stripes have no shape that could change.
+            None => {
+                (self.open == 3 && !self.layout(self.written).starts_with("stripe")).then_some(Changes::Whole)
+            }
+        }
+    }
+
+    /// How a reader has it.
+    fn reads(&self) -> &'static str {
+        let (read, open) = (self.layout(self.read), self.open().is_some());
+        match self.dim() {
+            Some(_) if self.read == 0 => "partner",
+            _ if open && read.starts_with("stripe") => "block",
+            _ => read,
+        }
+    }
+
     fn layout(&self, at: usize) -> &'static str {
         LAYOUTS[SHAPES[self.shape].len() - 1][at]
     }
 }
 
 fn specs() -> impl Strategy<Value = Vec<Spec>> {
-    let spec = (0..SHAPES.len(), 0..ELEMS.len(), 0..5usize, 0..5usize, prop::bool::weighted(0.8));
-    let spec =
-        spec.prop_map(|(shape, elem, written, read, taken)| Spec { shape, elem, written, read, taken });
+    let taken = prop::bool::weighted(0.8);
+    let open = prop_oneof![6 => Just(0u32), 1 => Just(1), 1 => Just(2), 2 => Just(3)];
+    let spec = (0..SHAPES.len(), 0..ELEMS.len(), 0..5usize, 0..5usize, taken, open);
+    let spec = spec.prop_map(|(shape, elem, written, read, taken, open)| Spec {
+        shape,
+        elem,
+        written,
+        read,
+        taken,
+        open,
+    });
     prop::collection::vec(spec, 1..12)
 }
 
@@ -53,7 +91,8 @@ fn arrays(specs: &[Spec]) -> Vec<Array> {
     let array = |(n, spec): (usize, &Spec)| Array {
         name: name_of(n),
         dataset: spec.dataset(),
-        layout: spec.layout(spec.written).into(),
+        layout: if spec.dim().is_some() { String::new() } else { spec.layout(spec.written).into() },
+        open: spec.open(),
     };
     specs.iter().enumerate().map(array).collect()
 }
@@ -63,28 +102,79 @@ fn rules(specs: &[Spec]) -> Vec<Rule> {
     let taken = specs.iter().enumerate().filter(|(n, spec)| *n == 0 || spec.taken);
     let rule = |(n, spec): (usize, &Spec)| Rule {
         pattern: name_of(n),
-        layout: spec.layout(spec.read).into(),
+        layout: spec.reads().into(),
         expect: Expect::default(),
     };
     // Their order does not count.
     taken.map(rule).rev().collect()
 }
 
-/// What a part of an array holds in a step: bytes that name the array, the element and the step.
-fn expected(part: &ArrayPart, unit: u64, step: u64) -> Vec<u8> {
-    let (salt, len) =
-        (part.name.bytes().map(u64::from).sum::<u64>(), part.mapping.dataset().elem().len_bytes());
-    let element = |index: u64| {
+/// How large a unit's piece of an open dimension is in a step.
+fn piece(most: u64, unit: u64, step: u64) -> u64 {
+    (unit * 5 + step * 3 + most) % (most + 1)
+}
+
+/// The shape of an array in a step that changes as a whole.
+fn whole(most: &[u64], step: u64) -> Vec<u64> {
+    most.iter().map(|n| (n + step * 2) % (n + 1)).collect()
+}
+
+/// What a part of an array holds in a step: bytes that name the array, the element and the step. Of an open
+/// dimension a writer's part begins at index `first` of that.
+fn expected(part: &ArrayPart, unit: u64, step: u64, first: u64) -> Vec<u8> {
+    let data = *part.mapping.dataset();
+    let (salt, len) = (part.name.bytes().map(u64::from).sum::<u64>(), data.elem().len_bytes());
+    let dim = match part.open {
+        Some(Changes::Dim(dim)) => dim as usize,
+        _ => 0,
+    };
+    let element = |linear: u64| {
+        // A number that does not depend on how large the array is as a whole.
+        let (mut rest, mut index) = (linear, 0);
+        for (at, n) in data.shape().iter().enumerate().rev() {
+            index = index * 1009 + rest % n + if at == dim { first } else { 0 };
+            rest /= n;
+        }
         let value = (index * 1_000_003 + salt * 77 + step * 13).to_le_bytes();
         (0..len as usize).map(move |at| value[at % 8].wrapping_add(at as u8))
     };
     local_indices(&part.mapping, unit).into_iter().flat_map(element).collect()
 }
 
+/// Has the arrays as large as they are in a step. Gives where this unit's pieces of them begin.
+fn size(w: &mut Writer, specs: &[Spec], unit: u64, step: u64) -> Vec<u64> {
+    let begin = |(n, spec): (usize, &Spec)| {
+        let mut shape = SHAPES[spec.shape].to_vec();
+        let first = match (spec.open(), spec.dim()) {
+            (Some(Changes::Whole), _) => {
+                shape = whole(&shape, step);
+                0
+            }
+            (Some(Changes::Dim(_)), Some(dim)) => {
+                let most = std::mem::replace(&mut shape[dim], piece(SHAPES[spec.shape][dim], unit, step));
+                (0..unit).map(|before| piece(most, before, step)).sum()
+            }
+            _ => return 0,
+        };
+        w.bring(n, &shape).unwrap();
+        first
+    };
+    specs.iter().enumerate().map(begin).collect()
+}
+
+fn values(step: u64) -> Vec<u8> {
+    vec![step as u8; (step * 700) as usize]
+}
+
 /// Writes steps in the two ways in turn.
-fn write(w: &mut Writer, unit: u64, steps: u64) {
+fn write(w: &mut Writer, specs: &[Spec], unit: u64, steps: u64) {
     for step in 0..steps {
-        let parts: Vec<Vec<u8>> = w.arrays().iter().map(|part| expected(part, unit, step)).collect();
+        let firsts = size(w, specs, unit, step);
+        let firsts = firsts.into_iter().chain(std::iter::repeat(0));
+        let parts: Vec<Vec<u8>> =
+            w.arrays().iter().zip(firsts).map(|(part, first)| expected(part, unit, step, first)).collect();
+        // Those of unit 0 count.
+        w.set_values(&if unit == 0 { values(step) } else { vec![9; 50] }).unwrap();
         if step % 2 == 0 {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             w.write_arrays(&parts).unwrap();
@@ -101,6 +191,7 @@ fn write(w: &mut Writer, unit: u64, steps: u64) {
 fn read(r: &mut Reader, unit: u64) -> u64 {
     let mut read = 0;
     loop {
+        let Some(next) = r.peek().unwrap() else { return read };
         let arrays = r.arrays().to_vec();
         let (got, step) = match read % 3 {
             0 => {
@@ -121,9 +212,11 @@ fn read(r: &mut Reader, unit: u64) -> u64 {
                 (arrays.iter().map(|part| all[part.at.clone()].to_vec()).collect(), step)
             }
         };
+        assert_eq!(step, next);
         for (part, got) in arrays.iter().zip(got) {
-            assert!(got == expected(part, unit, step), "{}, unit {unit}, step {step}", part.name);
+            assert!(got == expected(part, unit, step, 0), "{}, unit {unit}, step {step}", part.name);
         }
+        assert!(r.values() == values(step), "{} values in step {step}", r.values().len());
         read += 1;
     }
 }
@@ -137,7 +230,7 @@ fn check<A: At>(at: A, specs: &[Spec], (writers, readers): (u32, u32), policy: P
                 let options = Options { policy, ..writer_options(unit, writers) };
                 let mut w = at.writer(given, "", &options).unwrap();
                 assert_eq!(w.arrays().len(), specs.len());
-                write(&mut w, unit.into(), steps);
+                write(&mut w, specs, unit.into(), steps);
                 w.close().unwrap();
             });
         }
@@ -176,7 +269,12 @@ proptest! {
 }
 
 fn named(name: &str, shape: &[u64], elem: ElemType) -> Array {
-    Array { name: name.into(), dataset: Dataset::new(shape, elem).unwrap(), layout: "block".into() }
+    Array {
+        name: name.into(),
+        dataset: Dataset::new(shape, elem).unwrap(),
+        layout: "block".into(),
+        open: None,
+    }
 }
 
 fn rule(pattern: &str, layout: &str) -> Rule {
@@ -188,7 +286,7 @@ fn against<A: At>(at: &A, arrays: Vec<Array>, readers: impl FnOnce(&A)) {
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut w = at.writer(&Given::Bundle(arrays), "", &writer_options(0, 1)).unwrap();
-            write(&mut w, 0, 1);
+            write(&mut w, &[], 0, 1);
             w.close().unwrap();
         });
         readers(at);
@@ -258,8 +356,8 @@ fn readers_are_told_what_does_not_fit<A: At>(at: &A) {
         assert_eq!(r.read_arrays(&mut [weight, bias, ids]).unwrap(), Some(0));
         // The upper half of each element, rounded.
         let mapping = named("layer/weight", &[4], ElemType::F32).mapping();
-        let part = ArrayPart { name: "layer/weight".into(), mapping, at: 0..16 };
-        for (got, full) in weight.chunks(2).zip(expected(&part, 0, 0).chunks(4)) {
+        let part = ArrayPart { name: "layer/weight".into(), mapping, at: 0..16, open: None };
+        for (got, full) in weight.chunks(2).zip(expected(&part, 0, 0, 0).chunks(4)) {
             let full = f32::from_le_bytes(full.try_into().unwrap());
             let got = f32::from_bits(u32::from(u16::from_le_bytes(got.try_into().unwrap())) << 16);
             assert!((got - full).abs() <= full.abs() / 128.0, "{got} {full}");
@@ -337,6 +435,72 @@ fn a_bundle_of_one_is_read_in_both_ways() {
             assert_eq!(r.arrays()[0].name, "u");
             assert_eq!(read(&mut r, 0), 1);
         });
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_and_change_nothing() {
+    let at = <String as At>::new();
+    let open = |name: &str, open| Array { open: Some(open), ..named(name, &[4, 3], ElemType::F32) };
+    let arrays = vec![
+        Array { layout: String::new(), ..open("p", Changes::Dim(0)) },
+        Array { layout: "block,*".into(), ..open("m", Changes::Whole) },
+        named("u", &[4], ElemType::F32),
+    ];
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = at.writer(&Given::Bundle(arrays), "", &writer_options(0, 1)).unwrap();
+            for (array, shape) in
+                [(0, &[5, 3][..]), (0, &[4, 2]), (0, &[4]), (1, &[5, 1]), (2, &[3]), (7, &[1])]
+            {
+                let told = w.bring(array, shape).unwrap_err();
+                assert!(matches!(told, PipeError::Port(PortError::Bundle { .. })), "{told}");
+            }
+            assert!(w.set_values(&vec![0; (1 << 20) + 1]).is_err());
+            assert_eq!(w.arrays().iter().map(|part| part.at.len()).collect::<Vec<_>>(), [0, 0, 16]);
+            w.bring(1, &[2, 2]).unwrap();
+            // The length of a part says how large an open dimension is; not that of the others.
+            assert!(w.write_arrays(&[&[7; 36], &[8; 15], &[9; 16]]).is_err());
+            assert!(w.write_arrays(&[&[7; 35], &[8; 16], &[9; 16]]).is_err());
+            assert!(w.write_arrays(&[&[7; 36], &[8; 16], &[9; 16]]).unwrap());
+            w.close().unwrap();
+        });
+        let mut r = at.reader_of(&[rule("*", "...")], &reader_options("r", 0, 1)).unwrap();
+        let (mut p, mut m, mut u) = ([0; 36], [0; 16], [0; 16]);
+        assert!(r.read_arrays(&mut [&mut p[..1], &mut m, &mut u]).is_err());
+        assert_eq!(r.read_arrays(&mut [&mut p, &mut m, &mut u]).unwrap(), Some(0));
+        assert_eq!((p, m, u), ([7; 36], [8; 16], [9; 16]));
+        let shapes = [0, 1].map(|array| r.arrays()[array].mapping.dataset().shape().to_vec());
+        assert_eq!(shapes, [vec![3, 3], vec![2, 2]]);
+    });
+    // Units that differ where they must not end the stream of their readers, who are told.
+    let at = <String as At>::new();
+    std::thread::scope(|s| {
+        for unit in 0..2 {
+            let at = &at;
+            let arrays = vec![Array { layout: "block,*".into(), ..open("m", Changes::Whole) }];
+            s.spawn(move || {
+                let mut w = at.writer(&Given::Bundle(arrays), "", &writer_options(unit, 2)).unwrap();
+                w.bring(0, &[2, 1 + u64::from(unit)]).unwrap();
+                let len = w.arrays()[0].at.len();
+                w.write_arrays(&[&vec![1; len]]).unwrap();
+                let _ = w.close();
+            });
+        }
+        let mut r = at.reader_of(&[rule("m", "...")], &reader_options("r", 0, 1)).unwrap();
+        let told = r.peek().unwrap_err();
+        assert!(
+            told.to_string()
+                .contains(r#"array "m": its size in a step is [2, 2]; expected [2, 1], as unit 0 says"#),
+            "{told}"
+        );
+    });
+    for bad in
+        [Array { open: Some(Changes::Dim(1)), ..named("p", &[4], ElemType::F32) }, open("p", Changes::Dim(0))]
+    {
+        let given = Given::Bundle(vec![bad]);
+        let told = Writer::open("no_size", &given, "", &writer_options(0, 1)).map(drop).unwrap_err();
+        assert!(matches!(told, PipeError::Port(PortError::Bundle { .. })), "{told}");
     }
 }
 

@@ -280,7 +280,8 @@ fn a_false_host_gets_a_typed_error_from_readers() {
         reader_takes: vec![wire::Takes::One(wire::Wish::layout("*"))],
     };
     let len =
-        Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block }) as u64;
+        Slots::len_bytes(&Sizes { writers: 1, readers: vec![1], depth: 2, policy: Policy::Block, words: 0 })
+            as u64;
     let with = |change: &dyn Fn(&mut Welcome)| {
         let mut w = good.clone();
         change(&mut w);
@@ -425,7 +426,7 @@ fn act() -> impl Strategy<Value = Act> {
 /// Small or smaller: in the smaller one a scribble is likely to hit what the next call looks at.
 fn sizes(policy: Policy, depth: u32, small: bool) -> Sizes {
     let (writers, readers) = if small { (1, vec![1]) } else { (3, vec![2, 2]) };
-    Sizes { writers, readers, depth, policy }
+    Sizes { writers, readers, depth, policy, words: 0 }
 }
 
 /// Places of programs that come and go: two are taken, by as many units as the programs of others have.

@@ -117,7 +117,7 @@ impl Sizes {
 const ID: [u8; 16] = [7; 16];
 
 fn array() -> Array {
-    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into() }
+    Array { name: String::new(), shape: vec![8], elem: "u8".into(), layout: "block".into(), open: None }
 }
 
 fn gives() -> Gives {

@@ -46,10 +46,11 @@ pub use polyduct_layout as layout;
 pub use polyduct_message as message;
 pub use polyduct_pipe::ready;
 pub use polyduct_pipe::{Addresses, Mismatch, PipeError, Refusal, Tried};
+pub use polyduct_port::values;
 pub use polyduct_port::Options as PortOptions;
 pub use polyduct_port::{
-    Array, ArrayPart, BundleError, Expect, Interrupt, OnLoss, Peer, Policy, PortError, PortName, Reached,
-    Readers, Rule, Scope, Side, Stats, UnitName, MAX_UNITS,
+    Array, ArrayPart, BundleError, Changes, Expect, Interrupt, OnLoss, Peer, Policy, PortError, PortName,
+    Reached, Readers, Rule, Scope, Side, Stats, UnitName, MAX_UNITS,
 };
 pub use polyduct_store as store;
 pub use reader::Reader;

@@ -111,6 +111,26 @@ impl Reader {
         }
     }
 
+    /// Waits for the next step without reading it, for [`arrays`](Self::arrays) to be as they are in that one:
+    /// how large those are whose size changes. Returns its number, `None` at the end.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Misuse`] where this is no pipe.
+    pub fn peek(&mut self) -> Result<Option<u64>, Error> {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => Ok(r.peek()?),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Err(only_pipes()),
+        }
+    }
+
+    /// The [values](crate::values) of the step that was read last, packed.
+    pub fn values(&self) -> &[u8] {
+        match &self.end {
+            ReadEnd::Pipe(r) => r.values(),
+            ReadEnd::File(_) | ReadEnd::Store(_) => &[],
+        }
+    }
+
     /// This program's mapping; of several arrays that of the first.
     pub fn mapping(&self) -> &Mapping {
         match &self.end {

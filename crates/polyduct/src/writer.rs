@@ -206,6 +206,31 @@ impl Writer {
         }
     }
 
+    /// Says how large an array is in the next step, and in those after it until it is said again: where a
+    /// dimension is open the shape of this unit's piece, which may be empty, else that of the whole array,
+    /// which all units say alike. Before the first time it has no elements.
+    ///
+    /// # Errors
+    /// For an array whose size does not change, another number of dimensions, or more than was declared; where
+    /// this is no pipe.
+    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
+        match &mut self.end {
+            WriteEnd::Pipe(w) => Ok(w.bring(array, shape)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
+        }
+    }
+
+    /// Has these [values](crate::values) go with the next step of several arrays. Those of unit 0 count.
+    ///
+    /// # Errors
+    /// Values that are too large; [`Error::Misuse`] where this is no pipe.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
+        match &mut self.end {
+            WriteEnd::Pipe(w) => Ok(w.set_values(packed)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
+        }
+    }
+
     /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where
     /// only whole steps can be written: to a pipe, and to a store that has several steps in a row of its
     /// blocks.
@@ -329,6 +354,36 @@ enum StepEnd<'a> {
 }
 
 impl StepMut<'_> {
+    /// Says how large an array is in this step: see [`Writer::bring`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
+        match &mut self.0 {
+            StepEnd::Pipe(step) => Ok(step.bring(array, shape)?),
+            StepEnd::File(_) | StepEnd::Store(_) => Err(only_pipes()),
+        }
+    }
+
+    /// The arrays, and where this unit's parts of them lie in the step; of a file or a store none.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        match &self.0 {
+            StepEnd::Pipe(step) => step.arrays(),
+            StepEnd::File(_) | StepEnd::Store(_) => &[],
+        }
+    }
+
+    /// Has these values go with this step: see [`Writer::set_values`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
+        match &mut self.0 {
+            StepEnd::Pipe(step) => Ok(step.set_values(packed)?),
+            StepEnd::File(_) | StepEnd::Store(_) => Err(only_pipes()),
+        }
+    }
+
     /// Makes the part visible together with those of the other units. Returns `false` when a lossy queue
     /// dropped it.
     ///

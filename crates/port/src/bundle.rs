@@ -1,6 +1,7 @@
 //! Bundles: several named arrays in each step of a port.
 
 use polyduct_layout::{Dataset, LayoutError, Mapping};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -21,8 +22,30 @@ pub struct Array {
     pub name: String,
     /// Shape and element type.
     pub dataset: Dataset,
-    /// The program's layout, as text.
+    /// The program's layout, as text. Where a [dimension is open](Changes::Dim) there is none to say: `...`.
     pub layout: String,
+    /// Whether its size changes from step to step; the dataset's is the most that it has then.
+    pub open: Option<Changes>,
+}
+
+/// How an array's size changes from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Changes {
+    /// In this dimension: each writer unit brings a piece, at most of the size that the dataset has there, and
+    /// the array of a step is their pieces in the order of the units.
+    Dim(u32),
+    /// As a whole: all writer units say the same shape, of as many dimensions, none larger than the dataset's.
+    Whole,
+}
+
+impl Changes {
+    /// How many numbers say the size of an array of so many dimensions.
+    pub fn words(self, dims: usize) -> usize {
+        match self {
+            Changes::Dim(_) => 1,
+            Changes::Whole => dims,
+        }
+    }
 }
 
 /// An array of an open port, as one of its units has it.
@@ -30,10 +53,14 @@ pub struct Array {
 pub struct ArrayPart {
     /// Its name; empty for the only array of a port that has no name.
     pub name: String,
-    /// The dataset, and which unit of the program holds what of it.
+    /// The dataset, and which unit of the program holds what of it: of one whose size changes, in the step
+    /// that was read last or is next to be written. Where a dimension is open, a writer unit knows its own
+    /// piece alone, and this is of that piece.
     pub mapping: Mapping,
     /// Where this unit's part lies in the memory of a step, in bytes.
     pub at: Range<usize>,
+    /// Whether its size changes from step to step.
+    pub open: Option<Changes>,
 }
 
 /// Why a bundle is none.
@@ -70,6 +97,18 @@ pub enum BundleError {
         names: Vec<(String, Vec<String>)>,
         /// How many arrays there are.
         of: usize,
+    },
+    /// A size that cannot be: of a dimension that there is not, or more than was declared.
+    #[error("{}{what} is {found}; expected {expected}", array(name))]
+    Size {
+        /// The array.
+        name: String,
+        /// What has the size.
+        what: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        expected: String,
     },
     /// A layout does not parse, or does not fit its array.
     #[error("{}{source}", array(name))]

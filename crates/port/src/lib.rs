@@ -6,6 +6,7 @@
 //! | `names` | what ports and units are called in errors |
 //! | `options` | what a unit says when it opens a port |
 //! | `expect` | what a reader expects of the dataset |
+//! | `values` | numbers, text and the like that belong to a step |
 //! | `stats` | what a port has done |
 //! | `error` | what can go wrong with any port, and how far it reaches |
 //!
@@ -19,8 +20,11 @@ mod names;
 mod options;
 mod select;
 mod stats;
+pub mod values;
 
-pub use bundle::{check_name, check_names, lay_out, Array, ArrayPart, BundleError, MAX_ARRAYS, NAME_BYTES};
+pub use bundle::{
+    check_name, check_names, lay_out, Array, ArrayPart, BundleError, Changes, MAX_ARRAYS, NAME_BYTES,
+};
 pub use error::{PortError, Reached, Scope};
 pub use expect::Expect;
 pub use names::{Peer, PortName, Side, UnitName};
@@ -28,3 +32,4 @@ pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
 pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
 pub use select::{is_pattern, matches, select, Rule, MAX_PATTERNS};
 pub use stats::Stats;
+pub use values::{Value, ValuesError, VALUES_BYTES};

@@ -14,6 +14,7 @@ use polyduct::layout::ElemType;
 use polyduct::ready::Wait;
 use polyduct::{ArrayPart, At, Error, JobUnit, Mode, Reader, Stats, Tried};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// `None` once it was closed.
@@ -181,10 +182,30 @@ impl ReadPort {
         bundle::placed(&self.arrays)
     }
 
-    /// Bytes of that memory.
+    /// Bytes of that memory, where no sizes change.
     #[getter]
     fn len_bytes(&self) -> usize {
         self.len_bytes
+    }
+
+    /// Waits for the next step without reading it: its number, the arrays whose size changes as they are in it,
+    /// and the bytes of its memory; `None` at the end.
+    fn peek(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(u64, Vec<PlacedArray>, usize)>> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.port.run_within(py, limit, || {
+            self.with_reader(|reader| {
+                let Some(step) = reader.peek()? else { return Ok(None) };
+                let changing: Vec<ArrayPart> =
+                    reader.arrays().iter().filter(|part| part.open.is_some()).cloned().collect();
+                Ok(Some((step, bundle::placed(&changing), reader.local_len_bytes())))
+            })
+        })
+    }
+
+    /// The values of the step that was read last.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let packed = self.port.run(py, || self.with_reader(|reader| Ok(reader.values().to_vec())))?;
+        bundle::unpack(py, &packed)
     }
 
     /// What the arrays are like.

@@ -15,6 +15,7 @@ use numpy::PyArray1;
 use polyduct::ready::Wait;
 use polyduct::{ArrayPart, Error, JobUnit, Mode, Stats, StepMut, Writer};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use self_cell::{self_cell, MutBorrow};
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -432,6 +433,43 @@ impl WritePort {
         let part = bytes::readable(part)?;
         let part = bytes::slice(&part)?;
         self.with_writer(py, limit, |writer| writer.write(part))
+    }
+
+    /// Says how large an array is in the next step, or the one that is being filled. Gives its arrays.
+    fn bring(&self, py: Python<'_>, array: usize, shape: Vec<u64>) -> PyResult<PlacedArray> {
+        self.port
+            .run(py, || {
+                let mut state = lock(&self.state);
+                match &mut *state {
+                    State::Idle(writer) => {
+                        writer.bring(array, &shape)?;
+                        Ok(bundle::placed(&writer.arrays()[array..=array]))
+                    }
+                    State::Filling(filling) => filling.with_dependent_mut(|_, step| {
+                        let step = step.as_mut().ok_or_else(|| self.port.closed())?;
+                        step.bring(array, &shape)?;
+                        Ok(bundle::placed(&step.arrays()[array..=array]))
+                    }),
+                    State::Ended | State::Gone => Err(self.port.closed()),
+                }
+            })?
+            .pop()
+            .ok_or_else(|| error::raise(py, &self.port.closed()))
+    }
+
+    /// Has these values go with the next step, or the one that is being filled.
+    fn set_values(&self, py: Python<'_>, values: &Bound<'_, PyDict>) -> PyResult<()> {
+        let packed = bundle::pack(values)?;
+        self.port.run(py, || {
+            let mut state = lock(&self.state);
+            match &mut *state {
+                State::Idle(writer) => writer.set_values(&packed),
+                State::Filling(filling) => filling.with_dependent_mut(|_, step| {
+                    step.as_mut().ok_or_else(|| self.port.closed())?.set_values(&packed)
+                }),
+                State::Ended | State::Gone => Err(self.port.closed()),
+            }
+        })
     }
 
     /// Writes the parts of all arrays, which lie elsewhere. False when the queue dropped the step.

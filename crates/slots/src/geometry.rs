@@ -24,7 +24,13 @@ pub struct Sizes {
     pub depth: u32,
     /// What happens when all slots are full.
     pub policy: Policy,
+    /// Numbers that each writer unit says of each step, at most [`MAX_WORDS`] of all units together: see
+    /// [`Slots::bring`](super::Slots::bring).
+    pub words: u32,
 }
+
+/// The most numbers that all writer units say of a step.
+pub const MAX_WORDS: u64 = 1 << 16;
 
 impl Sizes {
     /// Whether every size lies within its limit.
@@ -35,6 +41,7 @@ impl Sizes {
             && self.readers.len() <= MAX_PROGRAMS as usize
             && self.readers.iter().all(|&n| units(n))
             && (self.policy == Policy::Latest || !self.are_open())
+            && u64::from(self.words) * u64::from(self.writers) <= MAX_WORDS
     }
 
     /// Whether reader programs come and go.
@@ -66,6 +73,7 @@ pub struct Geometry {
     writer_units: usize,
     arrivals: usize,
     writer_ring: usize,
+    brought: usize,
     programs: Vec<Program>,
     total: usize,
 }
@@ -103,6 +111,7 @@ impl Geometry {
         let writer_units = take(sizes.writers as usize);
         let arrivals = take(depth * Bits::lines(sizes.writers));
         let writer_ring = take(ring_len);
+        let brought = take(depth * brought_lines(&sizes));
         let programs = (0..sizes.programs())
             .map(|program| sizes.room(program))
             .map(|n| Program {
@@ -114,7 +123,7 @@ impl Geometry {
                 ring: take(ring_len),
             })
             .collect();
-        Geometry { slots, writer_units, arrivals, writer_ring, programs, total: next, sizes }
+        Geometry { slots, writer_units, arrivals, writer_ring, brought, programs, total: next, sizes }
     }
 
     /// Lines of the whole control segment.
@@ -141,6 +150,13 @@ impl Geometry {
     /// The line that says what became of the writers' attempt `step` (lossy policies).
     pub fn decision(&self, step: u64) -> usize {
         self.writer_ring + (step % ring_len(self.sizes.depth)) as usize
+    }
+
+    /// Line and word of the `word`-th number that a writer unit says of the step in a slot.
+    pub fn brought(&self, slot: u32, unit: u32, word: u32) -> (usize, usize) {
+        let index = unit as usize * self.sizes.words as usize + word as usize;
+        let line = self.brought + slot as usize * brought_lines(&self.sizes) + index / WORDS;
+        (line, index % WORDS)
     }
 
     /// The line of a reader program.
@@ -181,6 +197,14 @@ impl Geometry {
     }
 }
 
+/// Words of a line that are used for numbers.
+const WORDS: usize = 7;
+
+/// Lines for the numbers that all writer units say of a step.
+fn brought_lines(sizes: &Sizes) -> usize {
+    (sizes.words as usize * sizes.writers as usize).div_ceil(WORDS)
+}
+
 /// Entries of a decision ring: how far the first unit of a program may run ahead of its last.
 pub fn ring_len(depth: u32) -> u64 {
     2 * u64::from(depth) + 2
@@ -193,10 +217,14 @@ mod tests {
     #[test]
     fn no_two_entries_share_a_line() {
         for policy in [Policy::Block, Policy::Latest] {
-            let sizes = Sizes { writers: 65, readers: vec![1, 3, 200], depth: 3, policy };
+            let sizes = Sizes { writers: 65, readers: vec![1, 3, 200], depth: 3, policy, words: 2 };
             let g = Geometry::new(sizes);
             let mut seen = vec![GLOBAL, PUBLISHED, FREED];
             seen.extend((0..3).map(|s| g.slot(s)).chain((0..65).map(|u| g.writer(u))));
+            let mut words: Vec<_> = (0..3 * 65 * 2).map(|i| g.brought(i / 130, i / 2 % 65, i % 2)).collect();
+            words.dedup();
+            assert_eq!(words.len(), 3 * 65 * 2);
+            seen.extend(words.into_iter().map(|(line, _)| line).collect::<std::collections::BTreeSet<_>>());
             for p in 0..3 {
                 seen.push(g.program(p));
                 seen.extend((0..3).map(|s| g.released(p, s)));

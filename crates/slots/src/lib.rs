@@ -14,6 +14,7 @@
 //! * `again`: writers that fill again what their predecessors had published.
 //! * [`rebuild`]: the state made anew from what the units know of themselves.
 //! * `may`: what a `poll_*` would say, for those who do not ask yet.
+//! * `brought`: what writers say of their parts in numbers.
 //! * `offer`: parts of a step that lie in their writers' own memory.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod again;
 pub mod bell;
 pub mod bits;
 pub mod block;
+mod brought;
 pub mod close;
 mod death;
 pub mod fault;

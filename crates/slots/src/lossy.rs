@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_writers_found_to_be_theirs_is_not_pinned_under_them_by_who_comes_next() {
-        let sizes = Sizes { writers: 1, readers: Vec::new(), depth: 10, policy: Policy::Latest };
+        let sizes = Sizes { writers: 1, readers: Vec::new(), depth: 10, policy: Policy::Latest, words: 0 };
         let slots = Slots::on_heap(sizes);
         slots.seat(0, 1);
         slots.enter(0);

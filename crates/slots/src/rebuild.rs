@@ -37,6 +37,8 @@ pub struct Stands {
     /// Where steps are dropped. Of a writer: what it published last in each slot. Of a reader: the steps that
     /// it took last, as many as there are slots, the newest last, up to the one that it is at.
     pub turns: Vec<Turn>,
+    /// Of a writer: what it said of its last steps in [numbers](Slots::bring), one for each slot.
+    pub brought: Vec<(Turn, Vec<u64>)>,
     /// It has closed.
     pub closed: bool,
 }
@@ -61,6 +63,12 @@ impl Stands {
         self.turns.push(turn);
         let old = self.turns.len().saturating_sub(depth);
         self.turns.drain(..old);
+    }
+
+    /// A writer said these numbers of a step that it is about to publish.
+    pub fn brings(&mut self, turn: Turn, said: &[u64]) {
+        self.brought.retain(|(before, _)| before.slot != turn.slot);
+        self.brought.push((turn, said.to_vec()));
     }
 
     /// A writer published a step.

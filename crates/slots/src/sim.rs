@@ -74,7 +74,7 @@ impl World {
         let steps = random.below(14);
         let enough =
             readers.iter().map(|_| if random.below(4) == 0 { random.below(8) } else { u64::MAX }).collect();
-        let slots = Slots::on_heap(Sizes { writers, readers, depth, policy });
+        let slots = Slots::on_heap(Sizes { writers, readers, depth, policy, words: 0 });
         let units =
             slots.units().map(|name| Unit { name, doing: Doing::Joining, at: 0, log: Vec::new() }).collect();
         let deadliness = [0, 3, 10, 40][random.below(4) as usize];

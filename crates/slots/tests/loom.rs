@@ -78,6 +78,7 @@ impl Pipe {
                 .collect(),
             depth,
             policy,
+            words: 0,
         };
         let parts = (0..writers * depth).map(|_| Part::new()).collect();
         let told = (writers + readers > 2).then(|| (Mutex::new(()), Condvar::new()));

@@ -50,7 +50,7 @@ impl Slotted {
         let &[part] = parts.parts else { return self.write_slot(port, turn.step, turn, parts) };
         let unit = port.me.unit;
         self.local.slots.offer(unit, turn, part.as_ptr() as u64);
-        self.finish(port, turn.step, Begin::Fill(turn))?;
+        self.finish(port, turn.step, Begin::Fill(turn), parts.said)?;
         let timeout = port.patience.timeout;
         let time = Duration::from_micros((part.len() / FETCH_BYTES_PER_US) as u64);
         port.patience.timeout = Some(timeout.map_or(time, |t| t.min(time)));

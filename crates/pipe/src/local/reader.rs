@@ -23,7 +23,6 @@ use polyduct_os::{
 };
 use polyduct_port::{PortError, PortName, Side, UnitName};
 use polyduct_slots::{Next, Slots, Turn};
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -33,8 +32,6 @@ struct Mapped {
     program: u32,
     /// The slots of the writer unit of each supply.
     parts: Vec<Part>,
-    /// Where this unit's whole part lies in the slot of the one writer that has all of it.
-    direct: Option<Range<usize>>,
 }
 
 struct Part {
@@ -63,7 +60,6 @@ pub(crate) fn open(
         Ok((welcome, slots, keepsake, work, parts))
     })?;
     let me = UnitName { side: Side::Reader(welcome.program), unit: options.unit };
-    let direct = work.direct();
     let next = slots.resume_at(me);
     let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
     let (watched, stopped) = (slots.clone(), stop.clone());
@@ -71,7 +67,7 @@ pub(crate) fn open(
     let domain = PortDomain::new(pipe, me, &welcome, options, None);
     let port = Port::new(pipe, me, domain, options, (*start, spin_time(&slots)));
     let local = Local::new(slots, stop, thread);
-    Ok((port, Box::new(Mapped { local, program: welcome.program, parts, direct }), work, next))
+    Ok((port, Box::new(Mapped { local, program: welcome.program, parts }), work, next))
 }
 
 impl ReaderEnd for Mapped {
@@ -89,7 +85,7 @@ impl ReaderEnd for Mapped {
         self.local.look(port, k, |slots| slots.poll_next(program, unit, k))
     }
 
-    fn would_wait(&mut self, port: &mut Port, _: &Work, k: u64) -> Result<Option<Wait>, PipeError> {
+    fn would_wait(&mut self, port: &mut Port, _: &mut Work, k: u64) -> Result<Option<Wait>, PipeError> {
         Ok((!self.local.slots.may_next(self.program, port.me.unit, k)).then(Wait::default))
     }
 
@@ -121,13 +117,32 @@ impl ReaderEnd for Mapped {
         })
     }
 
-    fn is_held(&self, turn: Turn) -> bool {
-        let offered = self.parts.first().and_then(|p| self.local.slots.offered(p.unit, turn));
-        self.direct.is_some() && offered.is_none()
+    fn brought(&mut self, turn: Turn) -> Result<Vec<u64>, PipeError> {
+        let corrupt = || PipeError::bad_peer("", "a step whose sizes nobody has said");
+        self.local.slots.brought(turn).ok_or_else(corrupt)
     }
 
-    fn held(&self, turn: Turn) -> &[u8] {
-        let (Some(range), Some(from)) = (&self.direct, self.parts.first()) else { return &[] };
+    fn is_held(&self, work: &Work, turn: Turn) -> bool {
+        let offered = self.parts.first().and_then(|p| self.local.slots.offered(p.unit, turn));
+        work.direct.is_some() && offered.is_none()
+    }
+
+    fn copy_values(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        values: &mut [u8],
+    ) -> Result<(), PipeError> {
+        let (Some(supply), Some(from)) = (work.supplies.first(), self.parts.first()) else { return Ok(()) };
+        let at = turn.slot as usize * from.stride;
+        let slot = from.segment.slice(at..at + from.len).map_err(system(&port.pipe))?;
+        let copied = supply.copy_array(work.arrays.len() - 1, work.kernels, slot, values);
+        copied.map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
+    }
+
+    fn held(&self, work: &Work, turn: Turn) -> &[u8] {
+        let (Some(range), Some(from)) = (&work.direct, self.parts.first()) else { return &[] };
         let at = turn.slot as usize * from.stride;
         from.segment.slice(at + range.start..at + range.end).unwrap_or_default()
     }
@@ -272,7 +287,7 @@ fn segments(
 ) -> Result<(Vec<Part>, Kept), PipeError> {
     let units: Vec<u32> = supplies.iter().map(|supply| supply.unit).collect();
     let (mut parts, mut fds) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
-    for (&Supply { unit, slot_len: len, .. }, fd) in supplies.iter().zip(joining.slots(&units)?) {
+    for (&Supply { unit, slot_len: len, fixed, .. }, fd) in supplies.iter().zip(joining.slots(&units)?) {
         let stride = slot_stride(len as u64);
         let total = stride.and_then(|s| s.checked_mul(u64::from(depth))).filter(|&n| n <= isize::MAX as u64);
         let (Some(stride), Some(total)) = (stride, total) else {
@@ -281,7 +296,10 @@ fn segments(
         let total = total as usize;
         let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
             .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
-        segment.prefault(0..total).map_err(|e| joining.bad(&e.to_string()))?;
+        for slot in 0..depth as usize {
+            let at = slot * stride as usize;
+            segment.prefault(at..at + fixed.max(1)).map_err(|e| joining.bad(&e.to_string()))?;
+        }
         let (segment, fd) = segment.into_parts();
         fds.push((unit, fd));
         parts.push(Part { unit, segment, stride: stride as usize, len });

@@ -2,7 +2,7 @@
 
 use super::offer::may_offer;
 use super::{spin_time, Local};
-use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes};
+use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes, Places};
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{fresh_id, not_duplicated, socket_name, system, Joining};
@@ -43,9 +43,9 @@ pub(super) struct Slotted {
 /// Opens the pipe of this name, and gives its arrays and where the unit goes on.
 pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<writer::Opened, PipeError> {
     let Opening { options, arrays, hello, start } = opening;
-    let slot_len =
-        |arrays: &[Array]| Ok::<_, PipeError>(bind_writers(arrays, options.units)?.lay_out(options.unit)?.1);
-    let given = arrays.map(slot_len).transpose()?;
+    let lay_out =
+        |arrays: &[Array]| Ok::<_, PipeError>(bind_writers(arrays, options.units)?.lay_out(options.unit)?);
+    let given = arrays.map(|arrays| Ok::<_, PipeError>(lay_out(arrays)?.len)).transpose()?;
     let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
     let (welcome, slots, segment, thread, stays) = if options.unit == 0 {
         let own = given.map(|len| segment(pipe, len, options)).transpose()?;
@@ -73,12 +73,12 @@ pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<wri
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         (welcome, slots, own, thread, false)
     };
-    let len = slot_len(&welcome.arrays)?;
+    let Places { len, fixed, .. } = lay_out(&welcome.arrays)?;
     let offers = may_offer(&welcome, len, options);
     let domain = PortDomain::new(pipe, me, &welcome, options, None);
     let port = Port::new(pipe, me, domain, options, (start, spin_time(&slots)));
     let local = Local::new(slots, stop, thread);
-    let end = Slotted::new(&port, local, (segment, len), (offers, stays), options)?;
+    let end = Slotted::new(&port, local, (segment, len, fixed), (offers, stays), options)?;
     let next = end.local.slots.resume_at(me);
     Ok((port, Box::new(end), welcome.arrays, next))
 }
@@ -93,12 +93,16 @@ impl Slotted {
     fn new(
         port: &Port,
         local: Local,
-        (mut segment, len): (Segment, usize),
+        (mut segment, len, fixed): (Segment, usize, usize),
         (offers, stays): (bool, bool),
         options: &Options,
     ) -> Result<Slotted, PipeError> {
         let (stride, _) = slot_sizes(len, options)?;
-        segment.prefault(0..segment.len()).map_err(system(&port.pipe))?;
+        // What changes its size may stay small.
+        for slot in 0..options.depth as usize {
+            let at = slot * stride;
+            segment.prefault(at..at + fixed.max(1)).map_err(system(&port.pipe))?;
+        }
         segment.keep_from_children();
         Ok(Slotted { local, segment, stride, len, offers, stays, awaits: false })
     }
@@ -138,9 +142,12 @@ impl WriterEnd for Slotted {
         self.segment.slice_mut(start..start + self.len).unwrap_or_default()
     }
 
-    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin) -> Result<(), PipeError> {
+    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin, said: &[u64]) -> Result<(), PipeError> {
         match begin {
-            Begin::Fill(turn) => drop(self.local.slots.publish(port.me.unit, turn)),
+            Begin::Fill(turn) => {
+                self.local.slots.bring(port.me.unit, turn, said);
+                self.local.slots.publish(port.me.unit, turn);
+            }
             Begin::Drop => self.local.slots.skip(port.me.unit, n),
         }
         Ok(())

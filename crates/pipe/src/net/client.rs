@@ -57,6 +57,10 @@ pub struct Client {
     begin: VecDeque<Begin>,
     /// A reader's next steps.
     next: VecDeque<Next>,
+    /// What the writers said of them, where sizes change.
+    brought: VecDeque<Vec<u64>>,
+    /// The same of the step at hand.
+    said: Vec<u64>,
     stop: Option<Stop>,
     /// What unit 0 says has happened.
     notice: Option<Stop>,
@@ -209,7 +213,12 @@ impl Client {
                 Ok(None) => break,
                 Ok(Some(Tell::Begin(begin))) if self.begin.len() < self.ahead => self.begin.push_back(begin),
                 Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => self.next.push_back(next),
-                Ok(Some(Tell::Begin(_) | Tell::Next(_))) => return Err(self.bad("more steps than slots")),
+                Ok(Some(Tell::Brought(said))) if self.brought.len() < self.ahead => {
+                    self.brought.push_back(said);
+                }
+                Ok(Some(Tell::Begin(_) | Tell::Next(_) | Tell::Brought(_))) => {
+                    return Err(self.bad("more steps than slots"))
+                }
                 Ok(Some(Tell::Stop(halt))) => {
                     (self.stop, self.calls.revives) = (self.stop.or(Some(halt.into())), false);
                 }
@@ -352,8 +361,14 @@ impl Client {
     /// A reader's next step, if unit 0 has said which.
     pub fn next(&mut self) -> Option<Next> {
         let next = self.next.pop_front()?;
+        self.said = self.brought.pop_front().unwrap_or_default();
         self.survivor.takes(next);
         Some(next)
+    }
+
+    /// What the writers said of the step that was taken last; nothing where no sizes change.
+    pub fn said(&self) -> &[u64] {
+        &self.said
     }
 
     /// A unit that has yet to send its part of a step is gone, and with it the step.

@@ -49,20 +49,21 @@ impl Frames {
         &self.channel
     }
 
-    /// Whether the writer has opened its end of a lane with this route.
+    /// Whether the writer has opened its end of a lane, whose steps have those of this route, or any number
+    /// of bytes.
     ///
     /// # Errors
     /// It speaks of another; the connection is gone.
-    pub fn is_open(&mut self, route: &Route) -> Result<bool, LinkFault> {
+    pub fn is_open(&mut self, route: Option<&Route>) -> Result<bool, LinkFault> {
         self.channel.flush()?;
         let Some(LaneOpen { bytes }) = self.channel.next()? else { return Ok(false) };
-        check_len(bytes, route)?;
+        route.map_or(Ok(()), |route| check_len(bytes, route))?;
         Ok(true)
     }
 
-    /// Asks for a step, where the queue may drop some.
-    pub fn want(&mut self, step: u64) -> Result<(), LinkFault> {
-        self.channel.post(&Want { step })
+    /// Asks for a step, of which the writers said this.
+    pub fn want(&mut self, step: u64, said: &[u64]) -> Result<(), LinkFault> {
+        self.channel.post(&Want { step, said: said.to_vec() })
     }
 
     /// From now on the next step's bytes are awaited.

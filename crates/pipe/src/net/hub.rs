@@ -138,6 +138,9 @@ impl StepHub {
             }
             _ => {}
         }
+        if unit.side == Side::Writer {
+            stands.brought.iter().for_each(|(turn, said)| slots.bring(unit.unit, *turn, said));
+        }
         member.taken.turns.clone_from(&stands.turns);
         if unit.side != Side::Writer && stands.granted.is_some() && !stands.has_all() {
             member.taken.turns.pop();
@@ -279,6 +282,13 @@ impl StepHub {
             // The answer may be on its way already.
             (Ask::Begin, Side::Writer, Some(_)) if ahead > 1 => {}
             (Ask::Begin, Side::Writer, None) if m.asks == 0 => (m.asks, m.begun) = (1, true),
+            (Ask::Bring(said), Side::Writer, Some(Granted::Begin(begin)))
+                if said.len() == slots.sizes().words as usize =>
+            {
+                if let Begin::Fill(turn) = begin {
+                    slots.bring(number, turn, said);
+                }
+            }
             (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Drop))) if m.fills_in_vain => {
                 slots.skip(number, n);
                 m.fills_in_vain = false;
@@ -336,6 +346,11 @@ impl StepHub {
                         // That nothing follows is told when it has done what comes before.
                         Ok(Some(Next::End)) | Err(_) if !m.granted.is_empty() => break,
                         Ok(Some(next)) => {
+                            if let (Next::Step(turn), true) = (next, slots.sizes().words > 0) {
+                                // Of one that a lost unit had published nobody may know it yet.
+                                let Some(said) = slots.brought(turn) else { break };
+                                told.push((conn, Tell::Brought(said)));
+                            }
                             m.over |= next == Next::End;
                             (Some(Granted::Next(next)), Tell::Next(next))
                         }

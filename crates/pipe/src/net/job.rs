@@ -2,9 +2,10 @@
 //! when it takes more.
 
 use super::channel::Channel;
-use super::route::{Cursor, Piece, Route, FRAME};
+use super::route::{Cursor, End, Piece, Route, FRAME};
 use super::store::Store;
 use super::wire::{LaneOpen, Want};
+use crate::work::Work;
 use polyduct_copy::Kernels;
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::LinkError;
@@ -26,8 +27,8 @@ pub struct Stock<'a> {
     pub store: &'a Store,
     /// Bytes of one.
     pub len: usize,
-    /// Whether the queue may drop steps.
-    pub lossy: bool,
+    /// Whether readers say which steps they want: the queue may drop some, or sizes change.
+    pub wants: bool,
     /// What gathers.
     pub kernels: Kernels,
 }
@@ -74,18 +75,39 @@ pub struct Job {
     of: (u32, u32),
     channel: Channel,
     route: Route,
+    /// Where sizes change: what the reader unit gets from all writer units, and the number of this one.
+    work: Option<(Box<Work>, u32)>,
     next: u64,
-    /// Where the queue may drop steps: the one that the reader waits for.
+    /// Where the reader says so: the one that it waits for.
     wanted: Option<u64>,
     sending: Option<Sending>,
     frame: Vec<u8>,
 }
 
 impl Job {
-    /// A connection on which a unit asks for its part of the steps from `from` on: says that they come.
-    pub fn new(of: (u32, u32), mut channel: Channel, route: Route, from: u64) -> Result<Job, LinkFault> {
+    /// A connection on which a unit asks for its part of the steps from `from` on, of which writer unit `me`
+    /// has this: says that they come.
+    pub fn new(
+        of: (u32, u32),
+        mut channel: Channel,
+        (work, me): (Work, u32),
+        from: u64,
+    ) -> Result<Job, LinkFault> {
+        let route = route(&work, me);
         channel.post(&LaneOpen { bytes: route.bytes() })?;
-        Ok(Job { of, channel, route, next: from, wanted: None, sending: None, frame: Vec::new() })
+        let work = work.changes().then(|| (Box::new(work), me));
+        Ok(Job { of, channel, route, work, next: from, wanted: None, sending: None, frame: Vec::new() })
+    }
+
+    /// Has the route of a step of which the writers said this.
+    fn size(&mut self, said: &[u64]) -> Result<(), LinkFault> {
+        let Some((work, me)) = &mut self.work else { return Ok(()) };
+        match work.at_step(said) {
+            Ok(true) => self.route = route(work, *me),
+            Ok(false) => {}
+            Err(_) => return Err(LinkError::OutOfTurn { what: "sizes that nobody can have said" }.into()),
+        }
+        Ok(())
     }
 }
 
@@ -142,13 +164,16 @@ impl Serves for Job {
 impl Job {
     /// Takes the next step, if there is one to send.
     fn begin(&mut self, ready: bool, stock: &Stock<'_>) -> Result<bool, LinkFault> {
-        let wanted = if ready || stock.lossy { self.channel.next::<Want>()? } else { None };
-        let memory = match (stock.lossy, wanted) {
+        let wanted = if ready || stock.wants { self.channel.next::<Want>()? } else { None };
+        let memory = match (stock.wants, wanted) {
             (false, None) => stock.store.find(self.next),
             (false, Some(_)) => {
                 return Err(LinkError::OutOfTurn { what: "a step that comes by itself" }.into())
             }
             (true, wanted) => {
+                if let Some(want) = &wanted {
+                    self.size(&want.said)?;
+                }
                 self.wanted = wanted.map(|want| want.step).or(self.wanted);
                 self.next = self.wanted.unwrap_or(self.next);
                 // One that replaces another fills it anew.
@@ -185,6 +210,12 @@ impl Job {
         sending.went(n);
         Ok(Sent::Some(n))
     }
+}
+
+/// What this writer unit has for the reader unit.
+fn route(work: &Work, me: u32) -> Route {
+    let mine = work.supplies.iter().find(|supply| supply.unit == me);
+    mine.map_or_else(|| Route::nothing(End::Gather), |supply| Route::new(supply, End::Gather))
 }
 
 enum Sent {

@@ -35,6 +35,8 @@ pub struct Lane {
     way: Delivery,
     supply: Supply,
     route: Route,
+    /// Sizes change from step to step.
+    changes: bool,
     waits: bool,
     open: bool,
     /// The writer's slots could not be mapped: their bytes are asked for.
@@ -49,8 +51,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane for what a writer has, which has been told what for and has `depth` slots.
-    pub fn new(addr: SocketAddr, way: Delivery, supply: Supply, depth: u32) -> Lane {
+    /// A lane for what a writer has, which has been told what for and has `depth` slots. Whether what it has
+    /// `changes` from step to step.
+    pub fn new(addr: SocketAddr, way: Delivery, supply: Supply, depth: u32, changes: bool) -> Lane {
         let route = Route::new(&supply, End::Scatter);
         Lane {
             unit: supply.unit,
@@ -59,6 +62,7 @@ impl Lane {
             way,
             supply,
             route,
+            changes,
             waits: false,
             open: false,
             unmapped: false,
@@ -87,7 +91,7 @@ impl Lane {
     pub fn is_open(&mut self) -> Result<bool, LinkFault> {
         if !self.open {
             self.open = match &mut self.way {
-                Delivery::Frames(frames) => frames.is_open(&self.route)?,
+                Delivery::Frames(frames) => frames.is_open(Some(&self.route).filter(|_| !self.changes))?,
                 Delivery::Slots(slots) => match slots.is_open() {
                     Ok(open) => open,
                     Err(fault) => {
@@ -119,17 +123,23 @@ impl Lane {
         }
     }
 
-    /// Asks for a step, where the queue may drop some.
-    pub fn want(&mut self, step: u64) -> Result<(), LinkFault> {
+    /// Asks for a step, of which the writers said this.
+    pub fn want(&mut self, step: u64, said: &[u64]) -> Result<(), LinkFault> {
         match &mut self.way {
-            Delivery::Frames(frames) => frames.want(step),
+            Delivery::Frames(frames) => frames.want(step, said),
             Delivery::Slots(slots) => slots.want(step),
         }
     }
 
-    /// From now on the next step's bytes are awaited.
+    /// What the writer has from now on.
+    pub fn supplies(&mut self, supply: &Supply) {
+        self.route = Route::new(supply, End::Scatter);
+        self.supply = supply.clone();
+    }
+
+    /// From now on the next step's bytes are awaited, if there are some.
     pub fn begin(&mut self) {
-        self.waits = true;
+        self.waits = self.supply.bytes > 0;
         if let Delivery::Frames(frames) = &mut self.way {
             frames.begin();
         }

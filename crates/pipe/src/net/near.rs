@@ -125,7 +125,7 @@ pub struct Job {
     /// Too many descriptors were on their way: when to try again.
     again: Option<Duration>,
     next: u64,
-    /// Where the queue may drop steps: the one that the reader waits for.
+    /// Where the reader says so: the one that it waits for.
     wanted: Option<u64>,
     is_stuck: bool,
 }
@@ -166,11 +166,11 @@ impl Job {
         Ok(true)
     }
 
-    /// What the reader has asked for, if the queue may drop steps. It says nothing else.
-    fn hear(&mut self, lossy: bool) -> Result<(), LinkFault> {
+    /// What the reader has asked for, where it says which steps it wants. It says nothing else.
+    fn hear(&mut self, wants: bool) -> Result<(), LinkFault> {
         match PIPE.receive::<NearAsk>(&self.conn, &mut [0; LONGEST]) {
             Incoming::Nothing => Ok(()),
-            Incoming::Message(NearAsk::Want(step), _) if lossy => {
+            Incoming::Message(NearAsk::Want(step), _) if wants => {
                 self.wanted = Some(step);
                 Ok(())
             }
@@ -208,10 +208,10 @@ impl Serves for Job {
             return Ok(false);
         }
         loop {
-            if self.wanted.is_none() && (ready || stock.lossy) {
-                self.hear(stock.lossy)?;
+            if self.wanted.is_none() && (ready || stock.wants) {
+                self.hear(stock.wants)?;
             }
-            match (stock.lossy, self.wanted) {
+            match (stock.wants, self.wanted) {
                 (false, _) if stock.store.has(self.next) => {}
                 (true, Some(step)) if stock.store.has(step) => self.next = step,
                 // One that replaces another fills it anew.
@@ -353,8 +353,8 @@ mod tests {
         (Job::new(came, store), mapping)
     }
 
-    fn stock(store: &Store, lossy: bool) -> Stock<'_> {
-        Stock { store, len: 5000, lossy, kernels: Kernels::detect() }
+    fn stock(store: &Store, wants: bool) -> Stock<'_> {
+        Stock { store, len: 5000, wants, kernels: Kernels::detect() }
     }
 
     fn put(store: &Store, slot: u32, step: u64) {

@@ -64,10 +64,16 @@ struct Receiving {
     lanes: Vec<Lane>,
     caller: Caller,
     lossy: bool,
+    /// Writers are told which steps are wanted: the queue may drop some, or sizes change.
+    wants: bool,
+    /// The [generation](Work::generation) that the lanes are of.
+    generation: u64,
     /// Steps that are asked for before they are needed.
     ahead: u32,
     /// The step whose bytes are coming.
     turn: Option<Turn>,
+    /// The lanes have been told of it.
+    begun: bool,
     /// What had come of it when a wait was given up, if one was.
     kept: Vec<u8>,
     resumes: bool,
@@ -118,7 +124,7 @@ fn join(
         let name = UnitName { side: Side::Writer, unit: supply.unit };
         let slots = (welcome.depth, supply.slot_len);
         let way = connect(&caller, &mut client, name, (addr, Some(slots)), start)?;
-        let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth);
+        let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth, work.changes());
         lane.moved = client.moved(supply.unit);
         lanes.push(lane);
     }
@@ -147,6 +153,9 @@ fn join(
         lanes,
         caller,
         lossy: welcome.policy != Policy::Block,
+        wants: welcome.policy != Policy::Block || work.changes(),
+        generation: 0,
+        begun: false,
         ahead: steps_ahead(welcome.depth, welcome.policy),
         turn: None,
         kept: Vec::new(),
@@ -172,18 +181,15 @@ impl ReaderEnd for Receiving {
             self.ended = true;
             return Ok(None);
         };
-        for lane in &mut self.lanes {
-            lane.begin();
-            if self.lossy {
-                // A connection that is gone is noticed where its bytes are missed.
-                let _ = lane.want(turn.step);
-            }
-        }
-        (self.turn, self.resumes) = (Some(turn), false);
+        (self.turn, self.begun, self.resumes) = (Some(turn), false, false);
         Ok(self.turn)
     }
 
-    fn would_wait(&mut self, port: &mut Port, work: &Work, k: u64) -> Result<Option<Wait>, PipeError> {
+    fn brought(&mut self, _: Turn) -> Result<Vec<u64>, PipeError> {
+        Ok(self.client.said().to_vec())
+    }
+
+    fn would_wait(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<Option<Wait>, PipeError> {
         match clock::within(Some(Duration::ZERO), || self.receive_ahead(port, work, k)) {
             Ok(()) => Ok(None),
             Err(e) if e.scope() == Scope::Operation => Ok(Some(self.waits_at())),
@@ -207,14 +213,14 @@ impl ReaderEnd for Receiving {
         parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError> {
         if self.resumes {
-            work.split(&mut self.kept).iter().zip(parts.iter_mut()).for_each(|(kept, part)| {
+            work.split_kept(&mut self.kept).iter().zip(parts.iter_mut()).for_each(|(kept, part)| {
                 part.copy_from_slice(kept);
             });
         }
         let received = self.receive(port, work, turn, parts);
         if received.as_ref().is_err_and(|e| e.scope() == Scope::Operation) {
-            self.kept.resize(work.len, 0);
-            work.split(&mut self.kept).iter_mut().zip(parts).for_each(|(kept, part)| {
+            self.kept.resize(work.kept_len(), 0);
+            work.split_kept(&mut self.kept).iter_mut().zip(parts).for_each(|(kept, part)| {
                 kept.copy_from_slice(part);
             });
             self.resumes = true;
@@ -270,17 +276,37 @@ impl Receiving {
     }
 
     /// Has all of the next step in `kept`, if it has come.
-    fn receive_ahead(&mut self, port: &mut Port, work: &Work, k: u64) -> Result<(), PipeError> {
+    fn receive_ahead(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<(), PipeError> {
         let Some(turn) = self.take(port, k)? else { return Ok(()) };
+        work.at_step(self.client.said()).map_err(|e| self.client.bad(&e.to_string()))?;
+        self.begin_lanes(work, turn);
         let has_all = !self.lanes.iter().any(Lane::waits);
         if has_all && self.resumes {
             return Ok(());
         }
         let mut kept = std::mem::take(&mut self.kept);
-        kept.resize(work.len, 0);
-        let received = self.receive(port, work, turn, &mut work.split(&mut kept));
+        kept.resize(work.kept_len(), 0);
+        let received = self.receive(port, work, turn, &mut work.split_kept(&mut kept));
         (self.kept, self.resumes) = (kept, true);
         received
+    }
+
+    /// Has the lanes await their parts of a step.
+    fn begin_lanes(&mut self, work: &Work, turn: Turn) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let changed = std::mem::replace(&mut self.generation, work.generation) != work.generation;
+        for (lane, supply) in self.lanes.iter_mut().zip(&work.supplies) {
+            if changed {
+                lane.supplies(supply);
+            }
+            lane.begin();
+            if self.wants && lane.waits() {
+                // A connection that is gone is noticed where its bytes are missed.
+                let _ = lane.want(turn.step, self.client.said());
+            }
+        }
     }
 
     /// Leaves the lanes of units that were replaced: one may live, and what is waited for comes from its
@@ -307,13 +333,14 @@ impl Receiving {
         let step = turn.step;
         let start = clock::now();
         let mut waited = Duration::ZERO;
+        self.begin_lanes(work, turn);
         while self.lanes.iter().any(Lane::waits) {
             let mut more = self.leave_replaced()?;
             for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
                 if lane.redial.is_some() {
                     let made = self.caller.again(&mut self.client, lane, step)?;
-                    if made && self.lossy {
-                        let _ = lane.want(step);
+                    if made && self.wants {
+                        let _ = lane.want(step, self.client.said());
                     }
                     more |= made;
                     continue;
@@ -386,7 +413,7 @@ mod tests {
         }
 
         fn would_wait(&mut self) -> bool {
-            self.end.would_wait(&mut self.port, &self.work, self.next).unwrap().is_some()
+            self.end.would_wait(&mut self.port, &mut self.work, self.next).unwrap().is_some()
         }
 
         fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, PipeError> {

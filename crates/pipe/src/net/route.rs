@@ -105,6 +105,11 @@ impl Route {
         Route { stretches: supply.legs.iter().map(stretch).collect(), bytes: supply.bytes, end }
     }
 
+    /// A route on which nothing goes.
+    pub fn nothing(end: End) -> Route {
+        Route { stretches: Vec::new(), bytes: 0, end }
+    }
+
     /// Bytes of the whole sequence.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -6,14 +6,13 @@ use super::channel::Channel;
 use super::job::{Job, Serves, Stock};
 use super::listener::PipeListener;
 use super::near::{self, Arrival};
-use super::route::{End, Route};
 use super::store::Store;
 use super::wire::First;
 use crate::bind::bind_writers;
 use crate::error::PipeError;
 use crate::port::kernels;
 use crate::wire::Welcome;
-use crate::work::{supply_of, Supply};
+use crate::work::Work;
 use polyduct_copy::Kernels;
 use polyduct_os::{
     clock, cpu,
@@ -39,7 +38,7 @@ pub struct Senders {
     len: usize,
     welcome: Welcome,
     unit: u32,
-    lossy: bool,
+    wants: bool,
     kernels: Kernels,
     stop: EventFd,
     stopped: AtomicBool,
@@ -62,7 +61,7 @@ impl Senders {
     /// The slots of writer unit `unit` of a pipe.
     pub fn new(pipe: &str, welcome: &Welcome, unit: u32) -> Result<Arc<Senders>, PipeError> {
         let src = bind_writers(&welcome.arrays, welcome.writers)?;
-        let (_, len) = src.lay_out(unit)?;
+        let len = src.lay_out(unit)?.len;
         let system = crate::join::system(pipe);
         let worker = |_| Ok(Worker { wake: EventFd::new()?, inbox: Mutex::default() });
         let workers: Result<_, OsError> = (0..cpu::allowed().len().clamp(1, MOST)).map(worker).collect();
@@ -70,7 +69,7 @@ impl Senders {
             store: Store::new(welcome.depth, len).map_err(&system)?,
             len,
             unit,
-            lossy: welcome.policy != Policy::Block,
+            wants: welcome.policy != Policy::Block || welcome.arrays.iter().any(|array| array.open.is_some()),
             kernels: kernels(&src),
             welcome: welcome.clone(),
             stop: EventFd::new().map_err(&system)?,
@@ -88,9 +87,8 @@ impl Senders {
     /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
     /// lost the connection.
     pub fn adopt(self: &Arc<Self>, channel: Channel, (program, unit): (u32, u32), from: u64) {
-        let Some(supply) = self.supply(program, unit) else { return };
-        let route = Route::new(&supply, End::Gather);
-        match Job::new((program, unit), channel, route, from) {
+        let Some(work) = self.work_of(program, unit) else { return };
+        match Job::new((program, unit), channel, (work, self.unit), from) {
             Ok(job) => self.serve(Box::new(job)),
             Err(fault) => tracing::warn!(program, unit, %fault, "a lane ended"),
         }
@@ -98,24 +96,25 @@ impl Senders {
 
     /// Takes a reader unit of this host, which maps the slots.
     pub fn hand_out(self: &Arc<Self>, came: Arrival) {
-        if self.supply(came.of.0, came.of.1).is_some() {
+        if self.work_of(came.of.0, came.of.1).is_some() {
             self.serve(Box::new(near::Job::new(came, &self.store)));
         }
     }
 
-    /// What goes to this unit of this reader program.
-    fn supply(&self, program: u32, unit: u32) -> Option<Supply> {
+    /// What this unit of this reader program gets, if something of it is from here, or may be.
+    fn work_of(&self, program: u32, unit: u32) -> Option<Work> {
         let Welcome { arrays, writers, readers, reader_takes, .. } = &self.welcome;
         let units = readers.get(program as usize).filter(|&&units| unit < units);
         let (Some(&units), Some(takes)) = (units, reader_takes.get(program as usize)) else {
             tracing::warn!(program, unit, "turned a lane away: there is no such reader");
             return None;
         };
-        let supply = supply_of(arrays, (self.unit, *writers), takes, (unit, units)).ok().flatten();
-        if supply.is_none() {
+        let work = Work::bind(arrays, *writers, takes, (unit, units)).ok();
+        let work = work.filter(|work| work.supplies.iter().any(|supply| supply.unit == self.unit));
+        if work.is_none() {
             tracing::warn!(program, unit, "turned a lane away: nothing goes there");
         }
-        supply
+        work
     }
 
     fn serve(self: &Arc<Self>, job: Box<dyn Serves>) {
@@ -185,8 +184,8 @@ impl Senders {
     /// A thread's life.
     fn work(&self, at: usize) {
         let Some(Worker { wake, inbox }) = self.workers.get(at) else { return };
-        let Senders { store, len, lossy, kernels, .. } = self;
-        let stock = Stock { store, len: *len, lossy: *lossy, kernels: *kernels };
+        let Senders { store, len, wants, kernels, .. } = self;
+        let stock = Stock { store, len: *len, wants: *wants, kernels: *kernels };
         let (mut jobs, mut more) = (Vec::<Box<dyn Serves>>::new(), false);
         while !self.stopped.load(Ordering::Acquire) {
             for new in std::mem::take(&mut inbox.lock().unwrap_or_else(PoisonError::into_inner).jobs) {

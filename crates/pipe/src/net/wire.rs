@@ -2,7 +2,7 @@
 //! steps.
 
 use super::session::SessionId;
-use crate::wire::{FromHost, ToHost, Welcome};
+use crate::wire::{words, FromHost, ToHost, Welcome};
 use polyduct_port::{Policy, UnitName, MAX_DEPTH};
 use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,14 @@ impl Knows {
     /// Whether no unit of that pipe is said to have more steps than there are slots.
     pub fn fits(&self, welcome: &Welcome) -> bool {
         let most = if welcome.policy == Policy::Block { 0 } else { welcome.depth.min(MAX_DEPTH) as usize };
+        let words = words(&welcome.arrays);
         let left = self.others.iter().filter_map(|(_, known)| known.left.as_ref());
-        left.chain([&self.stands]).all(|stands| stands.turns.len() <= most)
+        left.chain([&self.stands]).all(|stands| {
+            let said = &stands.brought;
+            stands.turns.len() <= most
+                && said.len() <= welcome.depth.min(MAX_DEPTH) as usize
+                && said.iter().all(|(turn, said)| turn.slot < welcome.depth && said.len() == words)
+        })
     }
 }
 
@@ -105,15 +111,17 @@ pub enum Back {
 /// To a reader: its lane is open, and steps follow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaneOpen {
-    /// Bytes that each step will have here.
+    /// Bytes that each step will have here; where sizes change, those of the rest.
     pub bytes: u64,
 }
 
-/// To a writer, where the queue may drop steps: this one is wanted.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// To a writer, where the queue may drop steps or sizes change: this one is wanted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Want {
     /// The step.
     pub step: u64,
+    /// What the writer units said of it.
+    pub said: Vec<u64>,
 }
 
 /// What a unit says to another of its host to prove that it knows the key.
@@ -133,7 +141,7 @@ pub enum NearAsk {
         /// The first step that it needs, where the queue drops none.
         from: u64,
     },
-    /// Where the queue may drop steps: this one is wanted.
+    /// Where the queue may drop steps, or sizes change: this one is wanted.
     Want(u64),
 }
 
@@ -159,6 +167,8 @@ pub enum Ask {
     Meet(ToHost),
     /// A writer: may I fill my next step?
     Begin,
+    /// A writer, before it publishes, where sizes change from step to step: these are those of my part.
+    Bring(Vec<u64>),
     /// A writer: my part of the step is filled.
     Publish,
     /// A writer: I know that the queue drops the step.
@@ -192,6 +202,9 @@ pub enum Tell {
     Units(Vec<(UnitName, KnownUnit)>),
     /// What to do with your next step.
     Begin(Begin),
+    /// To a reader, before its next step, where sizes change: what the writer units said of it, one behind the
+    /// other.
+    Brought(Vec<u64>),
     /// Your next step.
     Next(Next),
     /// There is no next step, since this happened.

@@ -124,7 +124,7 @@ impl WriterEnd for Sending {
         self.filling.as_mut().and_then(|memory| memory.slice_mut(0..len).ok()).unwrap_or_default()
     }
 
-    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin) -> Result<(), PipeError> {
+    fn finish(&mut self, port: &mut Port, n: u64, begin: Begin, said: &[u64]) -> Result<(), PipeError> {
         self.begun = None;
         if let (Begin::Fill(turn), Some(memory)) = (begin, self.filling.take()) {
             // Before anybody can ask for it.
@@ -132,6 +132,9 @@ impl WriterEnd for Sending {
         }
         match (&mut self.control, begin) {
             (Control::Host { slots, shared, published, .. }, begin) => {
+                if let Begin::Fill(turn) = begin {
+                    slots.bring(port.me.unit, turn, said);
+                }
                 match begin {
                     _ if n < *published => {}
                     Begin::Fill(turn) => drop(slots.publish(port.me.unit, turn)),
@@ -140,7 +143,10 @@ impl WriterEnd for Sending {
                 let _ = shared.wake.signal();
                 Ok(())
             }
-            (Control::Guest(client), Begin::Fill(_)) => client.say(&Ask::Publish),
+            (Control::Guest(client), Begin::Fill(_)) => {
+                let brings = (!said.is_empty()).then(|| Ask::Bring(said.to_vec()));
+                client.say_all(brings.into_iter().chain([Ask::Publish]))
+            }
             (Control::Guest(client), Begin::Drop) => client.say(&Ask::Skip),
         }
     }

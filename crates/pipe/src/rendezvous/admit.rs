@@ -208,7 +208,8 @@ fn agree_on_arrays(disagree: &Disagree<'_>, first: &Gives, gives: &Gives) -> Res
         disagree("name of an array", &a.name, &b.name)?;
         disagree(&of("layout", a), &a.layout, &b.layout)?;
         disagree(&of("shape", a), &a.shape, &b.shape)?;
-        disagree(&of("dtype", a), &a.elem, &b.elem)
+        disagree(&of("dtype", a), &a.elem, &b.elem)?;
+        disagree(&of("open dimension", a), &a.open, &b.open)
     })
 }
 

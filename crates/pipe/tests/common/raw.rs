@@ -47,7 +47,7 @@ pub fn data() -> Dataset {
 
 /// The only array of a pipe, of bytes.
 pub fn array(len: u64) -> Array {
-    Array { name: String::new(), shape: vec![len], elem: "u8".into(), layout: "block".into() }
+    Array { name: String::new(), shape: vec![len], elem: "u8".into(), layout: "block".into(), open: None }
 }
 
 pub fn hello(role: Role, unit: u32, units: u32) -> Hello {

@@ -32,7 +32,7 @@ impl World {
         let writers = 1 + random.below(3) as u32;
         let readers: Vec<u32> = (0..1 + random.below(2)).map(|_| 1 + random.below(3) as u32).collect();
         let (depth, policy) = (1 + random.below(4) as u32, policies[random.below(4) as usize]);
-        let slots = Slots::on_heap(Sizes { writers, readers, depth, policy });
+        let slots = Slots::on_heap(Sizes { writers, readers, depth, policy, words: 0 });
         let unit = |name| Unit {
             name,
             stands: Stands::default(),
@@ -215,7 +215,7 @@ fn whoever_is_lost_with_the_state_the_others_go_on() {
 
 #[test]
 fn positions_that_cannot_be_are_refused() {
-    let sizes = |policy| Sizes { writers: 2, readers: vec![2], depth: 2, policy };
+    let sizes = |policy| Sizes { writers: 2, readers: vec![2], depth: 2, policy, words: 0 };
     let at = |side, unit, stands| Position { unit: UnitName { side, unit }, process: (1, 1), stands };
     let turn = |step, slot| Turn { step, slot, sense: true, uses: 0 };
     let stands = |done, turns: &[Turn]| Some(Stands { done, turns: turns.to_vec(), ..Stands::default() });

@@ -111,6 +111,8 @@ impl Client {
             host_pid: 0,
             begin,
             next,
+            brought: VecDeque::new(),
+            said: Vec::new(),
             stop,
             notice,
             is_reader,

@@ -64,6 +64,11 @@ impl Survivor {
             Some(Granted::Begin(Begin::Fill(turn))) => Some(turn).filter(|_| self.slots.is_some()),
             _ => None,
         };
+        if let (Ask::Bring(said), Some(Granted::Begin(Begin::Fill(turn))), true) =
+            (&ask, self.stands.granted, self.revives())
+        {
+            self.stands.brings(turn, said);
+        }
         match ask {
             Ask::Publish | Ask::Skip | Ask::Release => {
                 let published = filled.filter(|_| matches!(ask, Ask::Publish));

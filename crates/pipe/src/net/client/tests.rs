@@ -16,7 +16,7 @@ fn takes() -> Takes {
 }
 
 fn array() -> Array {
-    Array { name: String::new(), shape: vec![4], elem: "u8".into(), layout: "block".into() }
+    Array { name: String::new(), shape: vec![4], elem: "u8".into(), layout: "block".into(), open: None }
 }
 
 fn reader_role() -> Role {

@@ -1,0 +1,174 @@
+//! What a writer unit brings of its next step: how large its parts are of arrays whose size changes, and values.
+
+use crate::bind::{from_wire, Kinds, EVERYTHING};
+use crate::wire::{words, Array, VALUES};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
+use polyduct_port::{ArrayPart, BundleError, Changes, VALUES_BYTES};
+use std::ops::Range;
+
+/// Sizes and values of the next step.
+pub(crate) struct Brings {
+    unit: u32,
+    units: u32,
+    /// The arrays as they are in the next step.
+    pub arrays: Vec<ArrayPart>,
+    /// What there is to say of arrays whose size changes: the most that they are, the writers' layout, and the
+    /// first of their numbers.
+    limits: Vec<Option<Limit>>,
+    /// What is said of the next step.
+    pub words: Vec<u64>,
+    /// Where the values lie in a slot, where there may be some.
+    values: Option<Range<usize>>,
+    /// Those of the next step.
+    packed: Vec<u8>,
+}
+
+struct Limit {
+    most: Dataset,
+    layout: String,
+    word: usize,
+}
+
+impl Brings {
+    /// Of a unit of a program that brings these arrays, bound.
+    pub fn new(
+        arrays: &[Array],
+        bound: &Kinds<'_>,
+        (unit, units): (u32, u32),
+    ) -> Result<Brings, BundleError> {
+        let mut parts = bound.parts(arrays.iter(), unit)?;
+        let values = parts.pop_if(|part| part.name == VALUES).map(|part| part.at);
+        let limit = |(at, array): (usize, &Array)| {
+            array.open?;
+            let word = words(&arrays[..at]);
+            Some(from_wire(array).map(|most| Limit { most, layout: array.layout.clone(), word }))
+        };
+        let limits: Result<Vec<_>, LayoutError> =
+            arrays.iter().enumerate().map(|array| limit(array).transpose()).collect();
+        let limits = limits.map_err(|source| BundleError::Layout { name: String::new(), source })?;
+        let words = vec![0; words(arrays)];
+        let mut brings = Brings { unit, units, arrays: parts, limits, words, values, packed: Vec::new() };
+        for array in 0..brings.arrays.len() {
+            if let Some(open) = brings.arrays[array].open {
+                let mut shape = brings.arrays[array].mapping.dataset().shape().to_vec();
+                match open {
+                    Changes::Dim(dim) => shape[dim as usize] = 0,
+                    Changes::Whole => shape.fill(0),
+                }
+                brings.size(array, &shape)?;
+            }
+        }
+        Ok(brings)
+    }
+
+    /// Says how large an array is in the next step: where a dimension is open the shape of this unit's piece,
+    /// else that of the whole.
+    ///
+    /// # Errors
+    /// [`BundleError::Size`]: it is another or more than was declared. Then nothing has changed.
+    pub fn size(&mut self, array: usize, shape: &[u64]) -> Result<(), BundleError> {
+        let (Some(part), Some(Some(limit))) = (self.arrays.get_mut(array), self.limits.get(array)) else {
+            let name = self.arrays.get(array).map_or_else(String::new, |part| part.name.clone());
+            let (what, found) = ("its size in a step", format!("{shape:?}"));
+            return Err(BundleError::Size { name, what, found, expected: "what it always is".into() });
+        };
+        let most = limit.most.shape();
+        let open = part.open.unwrap_or(Changes::Whole);
+        let fits = |(dim, (n, most)): (usize, (&u64, &u64))| match open {
+            Changes::Dim(open) if open as usize != dim => n == most,
+            Changes::Dim(_) | Changes::Whole => n <= most,
+        };
+        if shape.len() != most.len() || !shape.iter().zip(most).enumerate().all(fits) {
+            let expected = match open {
+                Changes::Dim(dim) => format!("{most:?} with at most so many in dimension {dim}"),
+                Changes::Whole => format!("at most {most:?}"),
+            };
+            let (name, found) = (part.name.clone(), format!("{shape:?}"));
+            return Err(BundleError::Size { name, what: "its size in a step", found, expected });
+        }
+        let layout = if open == Changes::Whole { &limit.layout[..] } else { EVERYTHING };
+        let bind = || -> Result<(Mapping, u64), LayoutError> {
+            let dataset = Dataset::new(shape, limit.most.elem())?;
+            let mapping = layout.parse::<Layout>()?.bind(&dataset, self.units.into())?;
+            let len = mapping.local_len_bytes(self.unit.into())?;
+            Ok((mapping, len))
+        };
+        let bound = bind().map_err(|source| BundleError::Layout { name: part.name.clone(), source });
+        let (mapping, len) = bound?;
+        part.mapping = mapping;
+        part.at.end = part.at.start + len as usize;
+        match open {
+            Changes::Dim(dim) => self.words[limit.word] = shape[dim as usize],
+            Changes::Whole => self.words[limit.word..][..shape.len()].copy_from_slice(shape),
+        }
+        Ok(())
+    }
+
+    /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
+    pub fn fit(&mut self, lens: &[usize]) -> Result<(), BundleError> {
+        for (array, &len) in (0..self.arrays.len()).zip(lens) {
+            let part = &self.arrays[array];
+            let (Some(Changes::Dim(dim)), Some(Some(limit))) = (part.open, self.limits.get(array)) else {
+                continue;
+            };
+            if part.at.len() == len {
+                continue;
+            }
+            let mut shape = limit.most.shape().to_vec();
+            shape[dim as usize] = 1;
+            let row = shape.iter().product::<u64>() * limit.most.elem().len_bytes();
+            if row > 0 && (len as u64).is_multiple_of(row) {
+                shape[dim as usize] = len as u64 / row;
+                self.size(array, &shape)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has these values, packed, as those of the next step.
+    ///
+    /// # Errors
+    /// [`BundleError::Size`]: they are too large, or there is no place for values.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), BundleError> {
+        let most = if self.values.is_some() { VALUES_BYTES } else { 0 };
+        if packed.len() > most {
+            let (name, what) = (String::new(), "the size of the values of a step");
+            let (found, expected) = (format!("{} bytes", packed.len()), format!("at most {most}"));
+            return Err(BundleError::Size { name, what, found, expected });
+        }
+        self.packed.clear();
+        // Those of unit 0 count.
+        if self.unit == 0 {
+            self.packed.extend_from_slice(packed);
+        }
+        if let Some(word) = self.words.last_mut().filter(|_| self.values.is_some()) {
+            *word = self.packed.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Puts the values where they belong in the slot of the step.
+    pub fn place_values(&self, slot: &mut [u8]) {
+        let Some(at) = &self.values else { return };
+        let room = slot.get_mut(at.start..).and_then(|slot| slot.get_mut(..self.packed.len()));
+        room.unwrap_or_default().copy_from_slice(&self.packed);
+    }
+
+    /// The step has been written: values belong to it alone.
+    pub fn written(&mut self) {
+        if !self.packed.is_empty() {
+            self.packed.clear();
+            self.words.last_mut().into_iter().for_each(|word| *word = 0);
+        }
+    }
+
+    /// Whether anything is to be said of a step.
+    pub fn has_values(&self) -> bool {
+        !self.packed.is_empty()
+    }
+
+    /// Bytes of this unit's parts in the next step.
+    pub fn bytes(&self) -> u64 {
+        self.arrays.iter().map(|array| array.at.len() as u64).sum()
+    }
+}

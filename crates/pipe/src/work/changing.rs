@@ -1,0 +1,242 @@
+//! Arrays whose size changes from step to step: their part of the work is made anew when it has changed, from
+//! the numbers that the writer units said of the step, without asking anybody.
+
+use super::{Leg, Supply, Work};
+use crate::bind::{from_wire, place, Kinds, Taken, PARTNER};
+use crate::wire::{words, Array, VALUES};
+use polyduct_copy::Conversion;
+use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Plan};
+use polyduct_port::{BundleError, Changes};
+use std::sync::Arc;
+
+/// What changes of a reader unit's work.
+pub(super) struct Changing {
+    unit: u32,
+    units: u32,
+    writers: usize,
+    /// Numbers of each writer unit.
+    words: usize,
+    /// Those of the step at hand; none before the first.
+    said: Option<Vec<u64>>,
+    arrays: Vec<Sized>,
+    /// Indices of those in the reader's arrays.
+    open: Vec<usize>,
+    /// Of each supply, what does not change: legs, and their bytes.
+    fixed: Vec<(usize, u64)>,
+}
+
+/// An array whose size changes.
+struct Sized {
+    name: String,
+    /// Its index in the reader's arrays.
+    array: usize,
+    /// The first of its numbers among those of a unit.
+    word: usize,
+    open: Changes,
+    /// The most that it is, of the writers' elements; the reader's elements.
+    most: Dataset,
+    elem: ElemType,
+    /// The writers' layout of an array that changes as a whole.
+    src: Option<Layout>,
+    /// The reader's; none takes what lies with partners.
+    dst: Option<Layout>,
+    /// Where the part of each writer unit begins in its slot.
+    slots: Vec<usize>,
+    conversion: Option<Conversion>,
+}
+
+impl Changing {
+    pub fn new(
+        arrays: &[Array],
+        (src, dst): (&Kinds<'_>, &Kinds<'_>),
+        taken: &[Taken<'_>],
+        supplies: &[Supply],
+        (unit, units): (u32, u32),
+    ) -> Result<Changing, BundleError> {
+        let places: Result<Vec<_>, BundleError> =
+            supplies.iter().map(|supply| Ok(src.lay_out(supply.unit)?.at)).collect();
+        let places = places?;
+        let firsts: Vec<usize> = (0..arrays.len()).map(|array| words(&arrays[..array])).collect();
+        let sized = |(array, taken): (usize, &Taken<'_>)| {
+            let given = &arrays[taken.array];
+            let open = given.open?;
+            let make = || {
+                let most = from_wire(given)?;
+                let elem = dst.mapping(array).dataset().elem();
+                let src = (open == Changes::Whole).then(|| given.layout.parse()).transpose()?;
+                let dst = (taken.layout != PARTNER).then(|| taken.layout.parse()).transpose()?;
+                let slots = places.iter().map(|places| places[taken.array].start).collect();
+                Ok(Sized {
+                    name: given.name.clone(),
+                    array,
+                    word: firsts[taken.array],
+                    open,
+                    most,
+                    elem,
+                    src,
+                    dst,
+                    slots,
+                    conversion: taken.conversion,
+                })
+            };
+            let named = |source| BundleError::Layout { name: given.name.clone(), source };
+            Some(make().map_err(named))
+        };
+        let sized = taken.iter().enumerate().filter_map(sized).collect::<Result<Vec<_>, _>>()?;
+        Ok(Changing {
+            unit,
+            units,
+            writers: supplies.len(),
+            words: words(arrays),
+            said: None,
+            open: sized.iter().map(|sized| sized.array).collect(),
+            arrays: sized,
+            fixed: supplies.iter().map(|supply| (supply.legs.len(), supply.bytes)).collect(),
+        })
+    }
+
+    /// Sizes everything for a step of which this was said. Returns whether it is another than the last.
+    pub fn apply(&mut self, said: &[u64], work: &mut Work) -> Result<bool, BundleError> {
+        if self.said.as_deref() == Some(said) {
+            return Ok(false);
+        }
+        if said.len() != self.words * self.writers {
+            let (what, found) = ("what the writers say of a step", format!("{} numbers", said.len()));
+            let expected = (self.words * self.writers).to_string();
+            return Err(BundleError::Size { name: String::new(), what, found, expected });
+        }
+        let numbers = |sized: &Sized| -> Vec<&[u64]> {
+            let each = said.chunks_exact(self.words.max(1));
+            each.map(|said| &said[sized.word..][..sized.open.words(sized.most.shape().len())]).collect()
+        };
+        let plans: Result<Vec<_>, BundleError> =
+            self.arrays.iter().map(|sized| sized.plan(&numbers(sized), self.unit, self.units)).collect();
+        let plans = plans?;
+        let mut lens: Vec<u64> = work.arrays.iter().map(|array| array.at.len() as u64).collect();
+        for (sized, (_, dst, _)) in self.arrays.iter().zip(&plans) {
+            let len = dst.local_len_bytes(self.unit.into());
+            lens[sized.array] = len.map_err(|source| sized.named(source))?;
+        }
+        let places = place(lens.into_iter(), &self.open)?;
+        for (supply, &(legs, bytes)) in work.supplies.iter_mut().zip(&self.fixed) {
+            supply.legs.truncate(legs);
+            supply.bytes = bytes;
+        }
+        for (sized, (plan, dst, lens)) in self.arrays.iter().zip(plans) {
+            for (transfer, t) in plan.transfers().iter().enumerate().filter(|(_, t)| t.bytes() > 0) {
+                let from = t.src_unit() as usize;
+                let (Some(supply), Some(&start)) = (work.supplies.get_mut(from), sized.slots.get(from))
+                else {
+                    continue;
+                };
+                let slot = start..start + lens[from];
+                let leg = Leg {
+                    array: sized.array,
+                    slot,
+                    plan: plan.clone(),
+                    transfer,
+                    conversion: sized.conversion,
+                };
+                supply.bytes += t.bytes();
+                supply.legs.push(leg);
+            }
+            work.arrays[sized.array].mapping = dst;
+        }
+        for (array, at) in work.arrays.iter_mut().zip(places.at) {
+            array.at = at;
+        }
+        self.said = Some(said.to_vec());
+        Ok(true)
+    }
+}
+
+/// What moves of an array in a step, how the reader has it, and the bytes of each writer unit's part.
+type Planned = (Arc<Plan>, polyduct_layout::Mapping, Vec<usize>);
+
+impl Sized {
+    fn named(&self, source: LayoutError) -> BundleError {
+        BundleError::Layout { name: self.name.clone(), source }
+    }
+
+    fn beyond(&self, unit: usize, found: String, expected: String) -> BundleError {
+        let name = self.name.clone();
+        let expected = format!("{expected} (unit {unit} of the writers said it)");
+        BundleError::Size { name, what: "its size in a step", found, expected }
+    }
+
+    /// The plan of a step of which each writer unit said these numbers.
+    fn plan(&self, said: &[&[u64]], unit: u32, units: u32) -> Result<Planned, BundleError> {
+        let most = self.most.shape();
+        let mut shape = most.to_vec();
+        let pieces = match self.open {
+            Changes::Whole => {
+                let first = said.first().copied().unwrap_or_default();
+                if let Some(other) = said.iter().position(|said| *said != first) {
+                    return Err(self.beyond(
+                        other,
+                        format!("{:?}", said[other]),
+                        format!("{first:?}, as unit 0 says"),
+                    ));
+                }
+                if first.iter().zip(most).any(|(n, most)| n > most) {
+                    return Err(self.beyond(0, format!("{first:?}"), format!("at most {most:?}")));
+                }
+                shape.copy_from_slice(first);
+                Vec::new()
+            }
+            Changes::Dim(dim) => {
+                let pieces: Vec<u64> = said.iter().map(|said| said[0]).collect();
+                // Values are unit 0's to say.
+                let limit = |unit| if unit > 0 && self.name == VALUES { 0 } else { most[dim as usize] };
+                if let Some(unit) = (0..pieces.len()).find(|&unit| pieces[unit] > limit(unit)) {
+                    let limit = format!("at most {}", limit(unit));
+                    return Err(self.beyond(unit, pieces[unit].to_string(), limit));
+                }
+                shape[dim as usize] = pieces.iter().sum();
+                pieces
+            }
+        };
+        let make = || -> Result<Planned, LayoutError> {
+            let given = Dataset::new(&shape, self.most.elem())?;
+            let wanted = Dataset::new(&shape, self.elem)?;
+            let cut = |starts: &[u64]| -> Result<Layout, LayoutError> {
+                let Changes::Dim(dim) = self.open else { return "...".parse() };
+                let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
+                let dims = (0..shape.len()).map(|at| match at == dim as usize {
+                    true => format!("cut({})", starts.join(",")),
+                    false => "*".into(),
+                });
+                dims.collect::<Vec<_>>().join(",").parse()
+            };
+            let starts = starts(&pieces);
+            let src = match &self.src {
+                Some(layout) => layout.bind(&given, said.len() as u64)?,
+                None => cut(&starts)?.bind(&given, said.len() as u64)?,
+            };
+            let dst = match &self.dst {
+                Some(layout) => layout.bind(&wanted, units.into())?,
+                None => {
+                    let of = |unit: u64| (unit * pieces.len() as u64 / u64::from(units)) as usize;
+                    let first = |unit| starts.get(of(unit)).copied().unwrap_or(0);
+                    cut(&(0..units.into()).map(first).collect::<Vec<_>>())?.bind(&wanted, units.into())?
+                }
+            };
+            let lens: Result<Vec<usize>, LayoutError> =
+                (0..said.len() as u64).map(|unit| Ok(src.local_len_bytes(unit)? as usize)).collect();
+            let plan = Plan::to_reader(&src, &dst, unit.into())?;
+            Ok((Arc::new(plan), dst, lens?))
+        };
+        make().map_err(|source| self.named(source))
+    }
+}
+
+/// Where each of these pieces begins.
+fn starts(pieces: &[u64]) -> Vec<u64> {
+    let mut next = 0;
+    let begin = |n: &u64| {
+        let begin = next;
+        next += n;
+        begin
+    };
+    pieces.iter().map(begin).collect()
+}
