@@ -14,7 +14,7 @@ impl<B: AsMut<[u8]>> NetHub<B> {
     /// A connection brought something. Not one that this made an end of.
     pub(super) fn note_recent(&mut self, way: (Address, usize)) {
         let (unit, at) = way;
-        if !self.peers.get(&unit).is_some_and(|peer| peer.ways[at].is_some()) {
+        if self.peers.get(&unit).is_none_or(|peer| peer.ways[at].is_none()) {
             return;
         }
         self.recent.retain(|other| *other != way);
