@@ -100,7 +100,7 @@ impl Scene {
         let (bell, link) = (Bell::create(3).expect("a bell"), Link::create(&Sizes::least()).expect("a link"));
         let small = Segment::create("small", 64).expect("a segment");
         let scene = Scene { name, faulty, good, channels, bell, link, small, far };
-        // Who goes by another's name at a socket must not be the first to come.
+        // A unit that goes by another's name at a socket must not be the first to come.
         scene.talk(0);
         scene
     }

@@ -40,7 +40,7 @@ enum Event {
         number: u32,
         round: u32,
     },
-    /// Who shares a host, as unit 0 says.
+    /// The units that share a host, as unit 0 says.
     Book {
         me: u32,
         lowest: Vec<u32>,

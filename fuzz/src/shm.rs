@@ -215,7 +215,7 @@ impl Scene {
                 Link::attach(fd, 1 << 20, &Sizes::least()).expect("a good link")
             }
         };
-        // Who receives shows its head in the control lines of the other direction.
+        // The side that receives shows its head in the control lines of the other direction.
         let peers = match guest {
             true => (FIRST_LINE, [2 + 8 + 2, 2 + 8 + 4 + 2]),
             false => (FIRST_LINE + 2 * RING, [2 + 2, 2 + 4 + 2]),

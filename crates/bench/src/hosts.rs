@@ -4,7 +4,7 @@
 //! processes in either of the namespaces. Every row checks what arrives; the tools it is compared with do
 //! not.
 
-use super::case::{Case, Choice, Rounds, Target};
+use super::case::{Case, Choice, Measured, Rounds, Target};
 use super::transfer::{gigabytes, step_seconds, team, LARGE};
 use super::unit::{unique, Role as UnitRole};
 use clap::Args;
@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -39,21 +39,21 @@ pub struct HostsArgs {
 /// Measures, or is one of the hosts. Returns the exit status.
 pub fn hosts(args: &HostsArgs) -> u8 {
     match role() {
-        Role::Outside if args.choice.lists() => args.choice.measure(cases(args, None), "hosts"),
+        Role::Outside if args.choice.lists() => not_here(args, "these are the names only"),
         Role::Outside => {
             let given: Vec<String> = std::env::args().skip(1).collect();
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
             match command_a(&given).map(|mut command| command.status()) {
                 Ok(Ok(status)) => status.code().map_or(1, |code| code as u8),
-                Ok(Err(why)) => not_here(&why.to_string()),
-                Err(why) => not_here(&why),
+                Ok(Err(why)) => not_here(args, &why.to_string()),
+                Err(why) => not_here(args, &why),
             }
         }
         Role::A => {
             let mut other = Other::start(&["hosts"], true);
             other.hear("sink");
             let cable = Rc::new(Cable { other: RefCell::new(other), port: Cell::new(7200) });
-            args.choice.measure(cases(args, Some(&cable)), "hosts")
+            args.choice.measure(cases(args, &Ok(cable)), "hosts")
         }
         Role::B => {
             sink();
@@ -62,10 +62,9 @@ pub fn hosts(args: &HostsArgs) -> u8 {
     }
 }
 
-/// Rows that a system does not allow are no failure.
-fn not_here(why: &str) -> u8 {
-    crate::text::say!("polyduct-bench: hosts: no network namespaces here: {why}");
-    0
+/// Rows that a system does not allow say so, and are no failure.
+fn not_here(args: &HostsArgs, why: &str) -> u8 {
+    args.choice.measure(cases(args, &Err(format!("no network namespaces here: {why}"))), "hosts")
 }
 
 /// Host B, and the next port at which a pipe is opened.
@@ -114,19 +113,32 @@ impl Cable {
         let other = self.other.borrow();
         let (port, bytes) = (IPERF.to_string(), SENT.to_string());
         let mut server = other.command_of(program);
-        server.args(["-s", "-1", "--forceflush", "-B", other.theirs, "-p", &port]).stdout(Stdio::piped());
+        // Alone for so many seconds it ends, should this program be gone.
+        server.args(["-s", "-1", "--forceflush", "--idle-timeout", "20"]);
+        server.args(["-B", other.theirs, "-p", &port]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut server = server.spawn().map_err(|e| format!("{}: {e}", program.display()))?;
-        let listening = server.stdout.take().is_some_and(|lines| {
-            BufReader::new(lines).lines().map_while(Result::ok).any(|line| line.contains("listening"))
-        });
-        let client =
-            Command::new(program).args(["-J", "-c", other.theirs, "-p", &port, "-n", &bytes]).output();
-        if !listening || client.is_err() {
+        let lines = server.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        let mut lines = lines.into_iter().flatten().map_while(Result::ok);
+        let sent = match lines.any(|line| line.contains("listening")) {
+            true => Command::new(program)
+                .args(["-J", "--connect-timeout", "5000"])
+                .args(["-c", other.theirs, "-p", &port, "-n", &bytes])
+                .output()
+                .map_err(|e| format!("{}: {e}", program.display()))
+                .and_then(|client| match client.status.success() {
+                    true => Ok(client.stdout),
+                    false => Err(said(&client)),
+                }),
+            false => Err("iperf3 does not listen".to_owned()),
+        };
+        // It serves one client, and waits for as long as there was none.
+        if sent.is_err() {
             let _ = server.kill();
         }
+        // All that it reports, for which it needs a reader.
+        lines.for_each(drop);
         let _ = server.wait();
-        let report = client.map_err(|e| e.to_string())?.stdout;
-        let report: serde_json::Value = serde_json::from_slice(&report).map_err(|e| e.to_string())?;
+        let report: serde_json::Value = serde_json::from_slice(&sent?).map_err(|e| e.to_string())?;
         let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
         bits.map(|bits| bits / 8e9).ok_or_else(|| format!("iperf3 says {report}"))
     }
@@ -139,8 +151,16 @@ impl Cable {
     }
 }
 
-/// Without a cable the cases can be listed only.
-fn cases(args: &HostsArgs, cable: Option<&Rc<Cable>>) -> Vec<Case> {
+/// What a client says that failed: as JSON in its output, or where it could not even do so.
+fn said(client: &Output) -> String {
+    let report = serde_json::from_slice::<serde_json::Value>(&client.stdout).ok();
+    let error = report.as_ref().and_then(|report| report["error"].as_str());
+    let stderr = String::from_utf8_lossy(&client.stderr);
+    format!("iperf3 ended with {}: {}", client.status, error.unwrap_or_else(|| stderr.trim()))
+}
+
+/// The cases; without a cable each says why it cannot be measured.
+fn cases(args: &HostsArgs, cable: &Result<Rc<Cable>, String>) -> Vec<Case> {
     let rounds = args.choice.rounds();
     let iperf3 = args.iperf3.clone();
     let theirs = move |cable: &Cable| cable.iperf3(&iperf3);
@@ -170,8 +190,11 @@ fn cases(args: &HostsArgs, cable: Option<&Rc<Cable>>) -> Vec<Case> {
             Box::new(theirs.clone()),
         ));
         let name = "rows→rows, partners far, two hosts with a unit of each";
-        cases.push(case(name.into(), one, at_least, MIXED_FAR, Box::new(theirs)));
-        let halves = "a half by name, a half by iperf3";
+        // This pipe uses both directions of the cable.
+        let one_way = "iperf3, one stream, in one direction only";
+        cases.push(case(name.into(), one_way, at_least, MIXED_FAR, Box::new(theirs)));
+        // The pipe moves both at once.
+        let halves = "a half by name, and then a half by iperf3";
         cases.push(case(mixed.into(), halves, Target::Right, MIXED, Box::new(both)));
     }
     let near = "rows→rows, partners near, two hosts with a unit of each";
@@ -189,17 +212,17 @@ type Base = Box<dyn Fn(&Cable) -> Result<f64, String>>;
 
 fn of(
     rounds: Rounds,
-    cable: Option<&Rc<Cable>>,
+    cable: &Result<Rc<Cable>, String>,
     name: String,
     baseline: &'static str,
     target: Target,
     pipe: Pipe,
     base: Base,
 ) -> Case {
-    let cable = cable.cloned();
-    let run = Box::new(move || {
-        let cable = cable.as_ref().ok_or("no cable")?;
-        rounds.of(|| Ok((cable.rate(pipe)?, base(cable)?)))
+    let cable = cable.clone();
+    let run = Box::new(move || match &cable {
+        Ok(cable) => rounds.of(|| Ok((cable.rate(pipe)?, base(cable)?))),
+        Err(why) => Ok(Measured::Missing(why.clone())),
     });
     Case { name, unit: "GB/s", baseline, target, run }
 }

@@ -157,22 +157,69 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
     assert!(!tables("pipe") && !tables("disk") && tables("none"));
 }
 
-/// Where the system allows namespaces, units of both hosts are measured; where it does not, the laboratory
-/// says so and no row fails.
+/// Rows of pipes between two hosts, measured briefly: `check` sees each where the system allows namespaces.
+/// Where it does not, every row says so, and none fails.
+fn between_hosts(iperf3: &str, only: &str, rows: usize, check: impl Fn(&Value)) {
+    let found = json(&["hosts", "--rounds", "1", "--json", "--iperf3", iperf3, "--only", only]);
+    assert_eq!(found.len(), rows, "{found:?}");
+    for row in &found {
+        match row["note"].as_str() {
+            Some(note) if note.starts_with("no network namespaces here: ") => {
+                assert!(row["value"].is_null() && row["ratio"].is_null(), "{row}");
+            }
+            _ => check(row),
+        }
+    }
+}
+
 #[test]
 fn pipes_between_two_hosts_are_measured() {
     let listed = bench(&["hosts", "--list", "--iperf3", "/nonexistent"]);
     assert_eq!(listed.lines().count(), 3, "{listed}");
-    let args = ["hosts", "--rounds", "1", "--json", "--iperf3", "/nonexistent", "--only", "partners near"];
-    let o = output(&args);
-    let (printed, said) = (text(&o.stdout), text(&o.stderr));
-    if said.contains("no network namespaces here") {
-        assert!(printed.is_empty() && o.status.success(), "{printed}");
-        return;
+    let has_figures = |row: &Value| {
+        assert!(positive(&row["value"]) && positive(&row["ratio"]) && row["note"].is_null(), "{row}");
+    };
+    between_hosts("/nonexistent", "partners near", 1, has_figures);
+    between_hosts("/nonexistent", "bare", 2, has_figures);
+}
+
+/// Programs that are not there let nobody have namespaces.
+#[test]
+fn rows_of_two_hosts_say_that_there_are_none() {
+    let args = ["hosts", "--rounds", "1", "--json", "--iperf3", "/nonexistent"];
+    let o =
+        Command::new(env!("CARGO_BIN_EXE_polyduct-bench")).args(args).env("PATH", "/nonexistent").output();
+    let o = o.unwrap();
+    assert!(o.status.success(), "{:?}: {}", o.status, text(&o.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for row in &rows {
+        let note = row["note"].as_str().unwrap_or_default();
+        assert!(note.starts_with("no network namespaces here: ") && row["value"].is_null(), "{row}");
     }
-    let rows: Vec<Value> = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}{said}"));
-    assert_eq!(rows.len(), 1, "{rows:?}");
-    assert!(positive(&rows[0]["value"]) && positive(&rows[0]["ratio"]), "{rows:?}");
+}
+
+/// The server of an iperf3 whose client fails would wait for another for ever.
+#[test]
+fn a_client_of_iperf3_that_fails_fails_its_row() {
+    let dir = Scratch::new("iperf3");
+    let iperf3 = dir.path().join("iperf3");
+    let script = r#"#!/bin/sh
+case "$*" in
+*-s*) echo "Server listening on 7901"; mkfifo "$0.client"; exec cat "$0.client";;
+*) echo '{"error": "the cable is red"}'; exit 1;;
+esac
+"#;
+    polyduct_rig::program::script(script, &iperf3);
+    between_hosts(iperf3.to_str().unwrap(), "two hosts, trusted", 2, |row| {
+        let is_against_iperf3 = row["baseline"].as_str().unwrap().contains("iperf3");
+        let note = row["note"].as_str().unwrap_or_default();
+        assert_eq!(
+            note.starts_with("failed: ") && note.ends_with("the cable is red"),
+            is_against_iperf3,
+            "{row}"
+        );
+    });
 }
 
 /// The rows whose name contains this, measured briefly, have figures.

@@ -163,7 +163,7 @@ fn a_reader_that_wants_no_more_is_no_failure() {
         (o.status.code(), text(&o.stdout), text(&o.stderr)),
         (Some(0), "y\ny\n".into(), String::new())
     );
-    // Whoever reads the run's own output has gone: quiet, with the shell's status.
+    // The process that reads the run's own output has gone: quiet, with the shell's status.
     let mut child = polyduct(&["run", "sh -c 'echo ready; exec yes' | cat"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -48,7 +48,7 @@ fn plain_bytes_are_what_the_reader_says() {
     assert_eq!(o.status.code(), Some(1));
     let error = text(&o.stderr);
     assert!(error.contains("ends within step 1: 6 of 24 bytes are there"), "{error}");
-    // Who hears that the pump gave up may end a moment before it, and is named then.
+    // A stage that hears that the pump gave up may end a moment before it, and is named then.
     let named = ["polyduct: the pump behind stage 0 (head -c 30", "polyduct: stage 1 ("];
     assert!(named.iter().any(|named| error.contains(named)), "{error}");
 }

@@ -26,7 +26,7 @@ fn fed(input: &[u8], args: &[&str]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
-    // Who refuses the bytes need not read them.
+    // A program that refuses the bytes need not read them.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = watched(child);
     writer.join().unwrap();

@@ -70,7 +70,7 @@ impl End {
     /// Sends what there is room for, the channels in turns. Returns whether anything went.
     fn push(&mut self) -> bool {
         let mut any = false;
-        // Who is first takes what room there is, and is last the next time.
+        // The first channel takes what room there is, and is last the next time.
         self.turns.rotate_left(usize::from(!self.turns.is_empty()));
         for key @ (channel, priority) in &self.turns {
             // One step, then the next channel.

@@ -464,7 +464,7 @@ fn joining_fails_by_name() {
     assert!(matches!(one.channel(0, Priority::Low).map(drop), Err(MessageError::ToSelf { unit: 0 })));
 }
 
-/// Whoever has come through is not needed any more: it may not receive again for long.
+/// A unit that has come through is not needed any more: it may not receive again for long.
 #[test]
 fn who_is_through_owes_nobody_a_word() {
     let all = std::sync::Barrier::new(5);

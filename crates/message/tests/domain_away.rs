@@ -73,7 +73,7 @@ fn unit(spec: &str) {
         say("open");
         let met = Arc::new(AtomicU64::new(0));
         let count = met.clone();
-        // Whoever asks is told how often they have met.
+        // A line that comes is a question, and the answer is how often they have met.
         std::thread::spawn(move || {
             std::io::stdin().lines().for_each(|_| say(&count.load(Ordering::Relaxed).to_string()));
         });

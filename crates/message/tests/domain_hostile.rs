@@ -325,7 +325,7 @@ fn who_talks_nonsense_again_and_again_keeps_nobody_waiting() {
         s.spawn(|| {
             let d = join(2);
             d.synchronise().unwrap();
-            // Who is still at it would hear there that this one is of no use.
+            // Units that still synchronise would hear there that this one is of no use.
             [0, 1].iter().for_each(|&unit| drop(d.recv(Some(unit), None).unwrap()));
             let mut channel = d.channel(0, Priority::Low).unwrap();
             for _ in 0..200 {

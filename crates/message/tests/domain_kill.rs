@@ -151,7 +151,7 @@ fn ring_of_survivors(options: Options) -> Result<(), MessageError> {
                 return Ok(());
             }
             for &to in &alive[1..] {
-                // Whoever dies now misses the next round.
+                // A unit that dies now misses the next round.
                 let _ = d.send(to, round, [round, 0], &[1; 1000]);
             }
             for &from in &alive[1..] {

@@ -1,5 +1,5 @@
-//! Who leaves with something still to send: everything arrives as long as its receiver lives, and where it
-//! cannot both sides are told.
+//! Units that leave with something still to send: everything arrives as long as its receiver lives, and where
+//! it cannot both sides are told.
 
 mod units;
 
@@ -207,7 +207,7 @@ fn a_handler_leaves_when_it_is_over() {
     }
 }
 
-/// Who goes on after a loss does not leave because of it: what it sent arrives.
+/// A unit that goes on after a loss does not leave because of it: what it sent arrives.
 #[test]
 fn where_losses_end_no_waits_they_cost_no_messages() {
     for place in HOSTS {

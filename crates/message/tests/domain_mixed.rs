@@ -260,7 +260,7 @@ fn whoever_is_killed_is_named_by_all() {
                 for _ in 0..steps {
                     assert!(units[victim].wait_line("step"), "{case}: {}", units[victim].last());
                 }
-                // Whoever names a process knows which.
+                // An error that names a process names the right one.
                 let process = format!("its process (pid {}) died", units[victim].pid());
                 let lost = format!("lost {victim}: ");
                 let expected = |error: &str| {
@@ -299,7 +299,7 @@ fn leave(d: &Domain, leaver: u32) -> Result<(), MessageError> {
         same(&d.recv(Some(from), Some(8))?.payload, &bytes(from, me, 1, 9000), "a message");
         assert_eq!(d.call(from, "turn", b"abc", None)?.wait()?, b"cba");
     }
-    // Who has its answers leaves no sooner than the others have theirs.
+    // A unit that has its answers leaves no sooner than the others have theirs.
     for to in rest() {
         d.send(to, 9, [0; 2], b"")?;
     }

@@ -116,7 +116,7 @@ fn child(case: &str) {
             }
         })
     });
-    // Who makes a call is gone, and the other waits in vain.
+    // A thread that makes a call is ended for it, and the other waits in vain.
     let quiet = CASES.iter().any(|&(name, quiet)| name == case && quiet);
     let end = Instant::now() + if quiet { WATCHDOG } else { WATCHDOG / 10 };
     while TAKEN.iter().any(|bytes| bytes.load(Ordering::Acquire) == u64::MAX) && Instant::now() < end {

@@ -1,4 +1,4 @@
-//! Who does not belong to a domain across hosts learns why, and disturbs nobody.
+//! A process that does not belong to a domain across hosts learns why, and disturbs nobody.
 
 mod units;
 

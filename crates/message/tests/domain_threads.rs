@@ -19,7 +19,7 @@ fn waits_for_all(d: &Domain) {
     let (over, heard) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)));
     let (count, own) = (heard.clone(), d.clone());
     d.handler("hear", 1, move |_, _| {
-        // Who asks for it in a handler is the one who receives.
+        // The thread that asks for it in a handler is the one that receives.
         let _ = own.status();
         count.fetch_add(1, Ordering::Relaxed);
     })

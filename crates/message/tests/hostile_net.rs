@@ -1,4 +1,4 @@
-//! Connections by hand against a acceptor, on loopback: each stranger gets exactly its error, the others go
+//! Connections by hand against an acceptor, on loopback: each stranger gets exactly its error, the others go
 //! on, and nothing much is allocated before the key is proved. The time is an argument, so that no test waits
 //! for it.
 

@@ -403,7 +403,7 @@ fn a_unit_that_is_connected_keeps_its_place_where_none_is_replaced() {
         assert_eq!(receive(&a).2, b"still there");
         send(&a, 1, 3, "and heard");
         assert_eq!(receive(&b).2, b"and heard");
-        // Who has left makes room.
+        // A unit that has left makes room.
         b.close(WATCHDOG).unwrap();
         wait(&a, |e| matches!(e, NetEvent::Left { unit: 1 }).then_some(()));
         send(&second, 0, 4, "now I am it");

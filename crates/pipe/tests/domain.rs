@@ -88,7 +88,7 @@ fn write_and_tell(mut port: Writer, unit: u64, options: &DomainOptions) {
     assert_eq!(domain.recv(None, Some(1)).unwrap().words, [4, 2]);
     port.close().unwrap();
     assert!(matches!(port.domain(&soon()), Err(PipeError::Port(PortError::Closed { .. }))));
-    // Who holds it stays in it when the port is closed.
+    // A unit that holds it stays in it when the port is closed.
     domain.barrier().unwrap();
 }
 
@@ -210,7 +210,7 @@ fn across_hosts_who_never_asks_is_named_in_time() {
     one_is_late::<Across>();
 }
 
-/// Who gives its port up before it has asked is missed at once, not after the open timeout.
+/// A unit that gives its port up before it has asked is missed at once, not after the open timeout.
 fn one_gives_up<A: At>() {
     let (data, start) = (data(), Instant::now());
     let gone = |error: PipeError| {

@@ -64,7 +64,7 @@ fn a_killed_unit_is_lost_by_its_address() {
 fn killed_at<A: At>(at: &A, spec: &str, options: &DomainOptions) {
     let hears = |domain: Domain| {
         let start = Instant::now();
-        // Who dies just behind the barrier may keep another from it.
+        // A unit that dies just behind the barrier may keep another from it.
         let error = domain.barrier().and_then(|()| domain.recv(None, None)).unwrap_err();
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         let MessageError::PeerLost { unit, .. } = error else { panic!("{error}") };

@@ -204,7 +204,7 @@ fn a_pipe_opens_and_works_among_enemies() {
             w.close().unwrap();
         };
         s.spawn(move || write(0));
-        // Who says nothing, and who says half and waits.
+        // Strangers that say nothing, and some that say half and wait.
         let silent: Vec<Conn> = (0..10).map(|_| connect(&pipe)).collect();
         say_everything_wrong(&pipe);
         hand_over_bad_slots(&pipe);

@@ -244,7 +244,7 @@ fn one_that_lives_keeps_the_pipe() {
     }
 }
 
-/// Whoever is killed, and however far the others have come: each has a place in the pipe that opens in the
+/// Any unit may be killed, however far the others have come: each has a place in the pipe that opens in the
 /// end.
 fn any_unit_killed_while_opening_is_replaced() {
     for seed in 1..=kills(60) {

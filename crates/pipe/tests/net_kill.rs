@@ -287,7 +287,7 @@ fn units_that_were_welcomed_and_are_killed_before_all_may_go_are_replaced() {
         let (host, port) = (middle.addr.ip().to_string(), middle.addr.port());
         let others = (0..4).filter(|&n| n != victim).map(|n| pipe.start(n));
         let mut units: Vec<Unit> = others.collect();
-        // Who listens behind the middle is there before it is asked for.
+        // The unit that listens behind the middle is there before it is asked for.
         assert!(units[0].wait_line("waits"));
         let mut lost = pipe.start_by(victim, &host, port);
         drop(stage.1.wait_while(stage.0.lock().unwrap(), |at| *at != Stage::Welcomed).unwrap());

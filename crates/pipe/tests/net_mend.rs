@@ -195,7 +195,7 @@ fn last_words_are_heard_though_the_connection_breaks_under_them() {
             ends.store(true, Ordering::SeqCst);
             w.close().unwrap();
         });
-        // Who listens behind the middle is there before it is asked for.
+        // The unit that listens behind the middle is there before it is asked for.
         while std::net::TcpStream::connect((&at.host[..], at.port)).is_err() {
             std::thread::yield_now();
         }

@@ -325,7 +325,7 @@ fn who_is_left_of_an_earlier_pipe_ends_and_harms_no_later_one() {
         let mut earlier = Lasting { writers: (2, "block,*"), ..pipe(&mut random, "block") };
         earlier.on_loss = ["wait"; 2];
         let (case, mut units) = (case(seed, &earlier), earlier.start_all());
-        // Who is left has been with a second unit 0.
+        // The unit that is left has been with a second unit 0.
         run_a_while(&earlier, &mut units, &mut random, &case);
         replace(&earlier, &mut units, &[0], &mut random);
         assert!(units[2].wait_line("step"), "{case}");

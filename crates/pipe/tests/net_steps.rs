@@ -133,7 +133,7 @@ fn a_writer_without_readers_left_is_told() {
     suite::a_writer_without_readers_left_is_told::<Across>();
 }
 
-/// Who leaves is not taken for dead, however its last words and those to it cross.
+/// A reader that leaves is not taken for dead, however its last words and those to it cross.
 #[test]
 fn hundreds_of_readers_leave_and_nobody_is_lost() {
     (0..200).for_each(|_| suite::a_writer_without_readers_left_is_told::<Across>());

@@ -491,7 +491,7 @@ fn a_unit_that_dies_before_all_have_come_ends_the_pipe_unless_its_program_waits(
         driver.deliver(&Event::Good { conn: 2, turn: 1 });
         driver.deliver(&Event::Hangup(1, false));
         assert_eq!(driver.over, on_loss == OnLoss::Raise);
-        // Who waited is told, and so is who comes late.
+        // A unit that waited is told, and so is one that comes late.
         driver.deliver(&Event::Good { conn: 3, turn: 2 });
         assert_eq!(driver.refused.contains(&2), driver.over);
         assert_eq!(driver.open.contains(&3), !driver.over);

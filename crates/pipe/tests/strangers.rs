@@ -30,7 +30,7 @@ fn as_another_user() {
             assert!(Instant::now() < end);
             std::thread::yield_now();
         }
-        // Whoever came looks at our credentials and leaves.
+        // The unit that came looks at our credentials and leaves.
         return;
     }
     let conn = Conn::connect(name.as_bytes()).unwrap();

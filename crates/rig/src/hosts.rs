@@ -127,15 +127,16 @@ impl Other {
 
     /// The same with another program.
     pub fn command_of(&self, program: &Path) -> Command {
-        match self.cable {
+        let mut command = match self.cable {
             true => {
                 let mut command = Command::new("nsenter");
                 command.arg(format!("--net=/proc/{}/ns/net", self.child.id())).arg(program);
-                command.env_remove(ROLE);
                 command
             }
             false => Command::new(program),
-        }
+        };
+        command.env_remove(ROLE);
+        command
     }
 
     /// A line to host B.

@@ -307,7 +307,7 @@ fn a_scrub_and_overwrites_killed_at_any_moment() {
                 bytes[0]
             );
         }
-        // Who was killed has made it good, or this one does, and what it held is there.
+        // The process that was killed has made it good, or this one does, and what it held is there.
         let mut scrub = Scrub::default();
         while !owned.scrub(&mut scrub, 1000).unwrap().finished {}
         let blocks = scrub.report().repaired.values().sum::<u64>();
@@ -329,7 +329,7 @@ fn replace(dir: &Path, n: u64) -> Result<(), StoreError> {
         let lost = owned.lost().any(|(unit, _)| unit == 1);
         (lost, owned.is_joining(1))
     };
-    // Who was killed may have come to its end.
+    // The process that was killed may have come to its end.
     if !lost {
         return Ok(());
     }
@@ -389,7 +389,7 @@ fn append(dir: &Path, n: u64) -> Result<(), StoreError> {
         let dataset = Dataset::new(&[len], ElemType::U32).unwrap();
         let mut out = StoreWriter::open(dir, name, &dataset, "*", true, &options(0, 1))?;
         if out.next_step() > n {
-            // Who was killed came so far.
+            // The process that was killed came so far.
             continue;
         }
         assert_eq!(out.next_step(), n);

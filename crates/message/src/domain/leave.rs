@@ -67,7 +67,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`MessageError::Timeout`] after the domain's timeout (without one it waits for as long as it takes)
-    /// and [`MessageError::Interrupted`]: something was not taken; to who misses it this unit is lost.
+    /// and [`MessageError::Interrupted`]: something was not taken; to the units that miss it this one is
+    /// lost.
     /// [`MessageError::InHandler`]: nothing was done.
     pub fn leave(&self) -> Result<(), MessageError> {
         self.inner.leave()

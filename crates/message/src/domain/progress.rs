@@ -27,10 +27,10 @@ const GONE: u32 = 64;
 /// The thread that receives, those that wait for that, and what is new to them.
 pub(super) struct Receiving {
     bell: Arc<Bell>,
-    /// How long who receives spins before it sleeps there.
+    /// How long the thread that receives spins before it sleeps there.
     spin: Spin,
     progress: Mutex<Progress>,
-    /// Threads that ask whoever receives to let them.
+    /// Threads that ask the one that receives to let them.
     wanted: AtomicUsize,
     /// Those who wait while another thread looks: rung, and counted, after it has handled something and when
     /// it stops looking.
@@ -57,7 +57,7 @@ impl Receiving {
         }
     }
 
-    /// Where whoever receives sleeps.
+    /// Where the thread that receives sleeps.
     #[inline]
     pub fn bell(&self) -> &Bell {
         &self.bell
@@ -83,7 +83,7 @@ impl Receiving {
         try_lock(&self.progress)
     }
 
-    /// The turn, which whoever has it gives up. Not in a handler: this thread has it then.
+    /// The turn, which the thread that has it gives up. Not in a handler: this thread has it then.
     pub fn turn(&self) -> MutexGuard<'_, Progress> {
         self.wanted.fetch_add(1, Ordering::SeqCst);
         self.bell.calls().ring();
@@ -92,7 +92,7 @@ impl Receiving {
         progress
     }
 
-    /// Whether a thread asks whoever receives to let it.
+    /// Whether a thread asks the one that receives to let it.
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::SeqCst) > 0
     }

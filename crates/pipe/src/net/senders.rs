@@ -119,7 +119,7 @@ impl Senders {
 
     fn serve(self: &Arc<Self>, job: Box<dyn Serves>) {
         let (program, unit) = job.of();
-        // A unit that comes for the same unit comes to the same thread.
+        // All lanes of one reader unit go to the same thread.
         let at = (program as usize + unit as usize) % self.workers.len();
         let worker = &self.workers[at];
         let mut inbox = worker.inbox.lock().unwrap_or_else(PoisonError::into_inner);

@@ -160,7 +160,7 @@ pub fn having_written_unevenly_is_an_error<A: At>() {
                 let steps = if unit == u64::from(ahead) { 3 } else { 2 };
                 (0..steps).for_each(|_| assert!(w.write(&[0; 2]).unwrap()));
                 written.wait();
-                // Who closes first cannot know; who closes last must be told, whichever wrote more.
+                // The first to close cannot know; the last must be told, whichever wrote more.
                 match w.close() {
                     Ok(_) => 0,
                     Err(PipeError::Port(PortError::UnevenSteps { peer: by, closed_after: 2, .. }))
@@ -262,9 +262,9 @@ pub fn a_name_opens_again_at_once<A: At>(at: A, times: u64) {
         for unit in 0..2 {
             s.spawn(move || {
                 for time in 0..times {
-                    // Who has seen the end comes under another name: in the last pipe it would be one program
-                    // too many. Who left before, while the writers may still go on, would be just that, and
-                    // comes under its own.
+                    // A program that has seen the end comes under another name: in the last pipe it would be
+                    // one too many. A program that left before, while the writers may still go on, would be
+                    // just that, and comes under its own.
                     let options = reader_options(&format!("r{}", time.div_ceil(2)), unit, 2);
                     let mut r = at.reader("*,block", &Expect::default(), &options).unwrap();
                     let indices = local_indices(r.mapping(), unit.into());

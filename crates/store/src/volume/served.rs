@@ -129,7 +129,7 @@ impl<U: Units> Volume<U> {
         let Some(last) = &self.memory.last else { return Ok(()) };
         let (found, served) = (newest.epoch, last.epoch);
         let relation = newest.relation(served);
-        // A process that has one of these is stale when it comes back.
+        // A unit that comes back with one of these epochs is stale.
         let after = 1.min(self.line.len());
         let nothing = |&epoch: &Epoch| Past { epoch, generation: 0 };
         let is_new = |begun: &&Epoch| self.line.iter().all(|past| past.epoch != **begun);
@@ -141,7 +141,7 @@ impl<U: Units> Volume<U> {
         }
         let of = |members: Members| (0..self.geometry.units()).filter(|&unit| members.has(unit)).collect();
         if give_up {
-            // So is who has that. What is followed is still what is there.
+            // So is a unit with the epoch that was served: what goes on is what is there.
             self.line.insert(after, nothing(&served));
             self.line.truncate(LINE);
             self.memory.given_up = Some((found.count, served.count));

@@ -207,7 +207,7 @@ fn an_open_array_reads_no_units_that_were_replaced_since() {
     assert!(bytes == written, "a port, too");
 }
 
-/// Who writes has the store, who reads for the first time after a change needs it.
+/// A thread that writes has the store, one that reads for the first time after a change needs it.
 #[test]
 fn threads_read_and_write_one_array_while_units_are_rebuilt() {
     let place = Place::store(2, 1, 4096);
@@ -415,7 +415,7 @@ fn what_another_maker_left_is_not_removed() {
     good(check(&dir, "x", &dataset(), "*,block", 2, 0..1));
 }
 
-/// Whoever comes second is refused, and spoils nothing.
+/// The second to come is refused, and spoils nothing.
 #[test]
 fn of_two_that_make_a_store_at_once_one_does() {
     for _ in 0..50 {

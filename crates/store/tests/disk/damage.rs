@@ -189,7 +189,7 @@ fn a_unit_that_was_cut_short_is_made_good() {
             let case = format!("{file}, {left} of {len}");
             cut();
             used.is_right(&case);
-            // Who read may have repaired it.
+            // The reader may have repaired it.
             cut();
             let repaired = used.scrub();
             assert!(file.starts_with("objects") == repaired.contains_key(&1), "{case}: {repaired:?}");

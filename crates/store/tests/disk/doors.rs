@@ -102,7 +102,7 @@ fn who_comes_by_the_other_door_waits_and_begins_anew() {
     let second = put(&two, 3);
     assert!(second != first && put(&two, 4) == second);
     assert!(put(&one, 5) != second);
-    // Whoever has the turn, the other is told so in time, or asked whether to go on.
+    // While one has the turn, the other is told so in time, or asked whether to go on.
     let held = Store::open(&place.0).unwrap();
     let owned = held.own().unwrap();
     let mut waits = Store::open(&other).unwrap();

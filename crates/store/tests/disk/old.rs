@@ -135,8 +135,8 @@ fn what_a_copy_wrote_that_went_on_apart_is_not_read_where_nothing_contradicts_it
     assert!(error.to_string().contains("is damaged"), "{error}");
 }
 
-/// Who has a dataset open learns of newer epochs from the superblocks: those of the store count, and those of
-/// a copy do not, however many there were.
+/// A reader that has a dataset open learns of newer epochs from the superblocks: those of the store count,
+/// and those of a copy do not, however many there were.
 #[test]
 fn what_is_newer_than_a_reader_knows_is_the_stores_or_is_not_read() {
     let (place, other) = (Place::store(2, 0, BLOCK as u64), Place::new());

@@ -1,5 +1,5 @@
-//! Who has a dataset open learns that a unit is not read any more, or again, whatever becomes of the
-//! manifest.
+//! A reader that has a dataset open learns that a unit is not read any more, or again, whatever becomes of
+//! the manifest.
 
 use crate::rig::{options, write, Place};
 use polyduct_layout::{Dataset, ElemType};
@@ -91,7 +91,7 @@ fn a_unit_that_is_lost_in_a_turn_is_not_read_from_then_on() {
     assert!(read(&array).unwrap()[..BLOCK] == [7; BLOCK]);
 }
 
-/// Whoever has a turn does not stir up those who read, unless something has changed.
+/// A process that has a turn does not stir up those that read, unless something has changed.
 #[test]
 fn the_number_stays_while_the_units_do() {
     let place = place();

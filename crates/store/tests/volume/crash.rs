@@ -346,7 +346,7 @@ fn planted_bugs_are_found() {
         (Bug::StaleJoins, NEW_UNIT),
         (Bug::RottenParity, SCRUBBED),
     ];
-    // Who takes it for written finds nothing wrong before another unit is lost.
+    // A driver that takes it for written finds nothing wrong before another unit is lost.
     let failing = (Run { bug: Some(Bug::FailureIgnored), ..Run::of(2, 1, 32) }, &FAILING_UNIT[..3]);
     let in_use = in_use.into_iter().map(|bug| (Run { bug: Some(bug), ..Run::of(2, 1, 32) }, IN_USE));
     let healing =

@@ -295,7 +295,7 @@ fn failed_syncs_without_parity() {
     all(Run::of(2, 0, 3), [50, 10], IN_USE);
 }
 
-/// Who goes on with a unit whose sync failed loses something that was acknowledged.
+/// A driver that goes on with a unit whose sync failed loses something that was acknowledged.
 #[test]
 fn a_unit_that_is_used_on_is_found() {
     let run = Run { bug: Some(Bug::FailureIgnored), ..Run::of(2, 1, 3) };

@@ -58,7 +58,8 @@ fn seed(v: &mut Volume<&mut Sim>, known: &[u64]) -> Result<u64, String> {
     }
 }
 
-/// Who was left out is made anew from the others, whatever its log still says; then any unit may be lost.
+/// A unit that was left out is made anew from the others, whatever its log still says; then any unit may be
+/// lost.
 fn heals(mut v: Volume<&mut Sim>, g: Geometry, seen: u64) -> Result<(), String> {
     let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
     for unit in lost {
@@ -107,7 +108,7 @@ fn mixtures(g: Geometry, here: u64, there: u64, clocks: (u64, u64)) {
                     let seen = seed(&mut v, &[0, OURS, THEIRS]).unwrap_or_else(|e| panic!("{case}: {e}"));
                     let lost: Vec<u32> = v.lost().map(|(unit, _)| unit).collect();
                     if apart && !copies.is_empty() {
-                        // Who is left out is all of one side.
+                        // The units that are left out are all of one side.
                         let (side, others) = match seen {
                             OURS => (own, &copies),
                             THEIRS => (copies.len(), &not_taken),

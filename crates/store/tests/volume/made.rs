@@ -54,7 +54,7 @@ fn cuts(run: Run, one_of: u64) -> u64 {
     let looked = run.each_cut(Disks::default(), &history, &mut |disks, cut| {
         states += 1;
         if cut.len == history.len() {
-            // Whoever made it was told that it is there.
+            // The process that made it was told that it is there.
             run.check(disks, &[&View::new()], &Beside::default(), states)?;
         }
         let sim = again(&run, disks);

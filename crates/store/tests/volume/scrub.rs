@@ -263,7 +263,7 @@ fn a_unit_that_is_lost_to_a_failed_sync_is_so_at_the_next_opening() {
     read(&mut v).unwrap();
 }
 
-/// Whoever reads a damaged block has it written anew, and says so of what the disk gives back.
+/// A reader of a damaged block has it written anew, and says so of what the disk gives back.
 #[test]
 fn what_a_reader_has_repaired_counts_when_the_disk_keeps_it() {
     let g = Geometry::new(2, 1, BLOCK as u64).unwrap();

@@ -45,7 +45,7 @@ fn readers_are_told_before_anything_is_acknowledged() {
         let g = Geometry::new(data, parity, BLOCK as u64).unwrap();
         assert!(all_failures(g, None).unwrap() > 5);
         assert!(all_failures(g, Some(Bug::Untold)).is_err());
-        // Who opens it, and who is whole again.
+        // What a process is told that opens it, and when all is whole again.
         let (mut sim, object) = made(g);
         sim.dead.push(1);
         let mut v = Volume::open(&mut sim, ID, g, 50).unwrap();

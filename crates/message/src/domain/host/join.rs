@@ -125,8 +125,8 @@ fn wait_until_taken(
     while conns.iter().any(|&id| !connections.is_flushed(id)) {
         let slice =
             patience.slice()?.ok_or_else(|| patience.over("a unit of this host to take its welcome"))?;
-        // A unit that asks for more is heard when all have gone on; who is gone is noticed by all who are
-        // not.
+        // A unit that asks for more is heard when all have gone on; one that is gone is noticed by all that
+        // are left.
         connections.send_on(conns, slice)?;
     }
     conns.iter().for_each(|&id| connections.finish(id));

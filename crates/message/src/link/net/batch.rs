@@ -3,12 +3,14 @@
 //!
 //! A message that goes alone goes at once: a write to a socket costs ten times what the rest of a short
 //! message does, but the partner waits for it. A program that sends one message directly behind the other
-//! does not wait for any of them. From the third of such a row on they wait until there are [`MANY`] of them,
-//! the program does anything else (it looks for what has come, waits, or pauses before it sends again), or
-//! [`MOMENT`] has passed: the endpoint's thread sends them then.
+//! does not wait for any of them. From the third of such a row on they wait. All go together with the one
+//! that makes [`MANY`] of them; with the next that may not wait, since it is long or urgent or comes after a
+//! pause; when the program looks for what has come, or is about to sleep; and when the first has waited for
+//! [`MOMENT`]: the endpoint's thread sends them then.
 //!
 //! A program that finds no room looks for some between its sends, and gets it for one message at a time.
-//! Those are a row, too: each would go alone else, and each be answered alone.
+//! Those are a row, too, from the first on: each would go alone otherwise, and each be answered alone. While
+//! there was none lately, a look sends only what has waited for [`SOON`].
 
 use crate::types::Address;
 use core::time::Duration;

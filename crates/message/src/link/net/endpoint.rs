@@ -431,6 +431,41 @@ mod tests {
         }
     }
 
+    /// A program that has polled for long sends a row, and then computes: the thread does not keep away
+    /// beyond the time when the last of the row has to go.
+    #[test]
+    fn who_polled_for_long_has_a_row_sent_in_time() {
+        for transport in [Transport::Tcp, Transport::Udp] {
+            let [to, from] = [0, 1].map(|me| endpoint(me, transport));
+            from.introduce(0, to.local_addr());
+            from.connect(0).unwrap();
+            let end = clock::now() + WATCHDOG;
+            let (mut rows, mut away) = (0, false);
+            while !away {
+                assert!(clock::now() < end, "no row that waits ({rows}), or the thread is never away");
+                from.poll_event().unwrap();
+                if from.connected().is_empty() || !from.shared.lock().away {
+                    continue;
+                }
+                for _ in 0..10 {
+                    let head = Head { handler: HandlerId(100), args: [0; 4] };
+                    let (priority, order, payload) = (Priority::Low, Order::Ordered, Bytes::new());
+                    match from.send(0, ChannelId(3), Outgoing { priority, order, head, payload }) {
+                        Ok(_) | Err(MessageError::Full { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                let state = from.shared.lock();
+                let Some(deadline) = state.batch.deadline() else { continue };
+                rows += 1;
+                away = state.away;
+                let away_until = Duration::from_nanos(from.shared.away_until.load(Ordering::Relaxed));
+                let until = state.sleeps_until.max(away.then_some(away_until));
+                assert!(until <= Some(deadline), "it sleeps until {until:?}, beyond {deadline:?}");
+            }
+        }
+    }
+
     /// Where the sockets are found to be of no use, those who sleep hear of it, and the thread ends.
     #[test]
     fn all_hear_that_the_sockets_failed() {

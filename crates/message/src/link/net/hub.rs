@@ -4,6 +4,7 @@
 mod arrive;
 mod away;
 mod mend;
+mod recent;
 
 use away::Away;
 
@@ -16,7 +17,6 @@ use super::events::{Events, Interest};
 use super::handshakes::Handshakes;
 use super::incarnations::Incarnations;
 use super::peer::{Give, Peer, PeerLink, Scratch};
-use super::serving::Recent;
 use super::{socket, LinkFault};
 use crate::engine::{Broken, Event, PathId, Transmit};
 use crate::error::MessageError;
@@ -46,9 +46,9 @@ const TOLD: usize = 64;
 const REPLIES: usize = 1024;
 /// A unit that could not be reached is dialled again after this long.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Connections that a program which polls reads without asking which are readable. To ask costs about as much
-/// as two reads that bring nothing.
-const RECENT: usize = 2;
+/// Reads of what came on a connection that takes nothing any more. What a peer sent that has ended is in the
+/// socket already; one that goes on sending is heard no further.
+const HEARD: usize = 16;
 
 pub(crate) enum Attempt {
     Dial(Box<Dial>),
@@ -69,8 +69,10 @@ pub(crate) struct NetHub<B> {
     not_before: FxHashMap<Address, Duration>,
     pub peers: FxHashMap<Address, Peer<B>>,
     by_index: FxHashMap<u32, (Address, usize)>,
-    /// The connections that were readable last, the latest first.
+    /// The connections that brought something lately, the latest first; some may be over.
     recent: Vec<(Address, usize)>,
+    /// Units with connections that did not take all there was; some may have since.
+    writers: Vec<Address>,
     /// Units that may have something to tell.
     ready: VecDeque<Address>,
     notes: VecDeque<NetEvent<B>>,
@@ -143,7 +145,8 @@ impl<B: AsMut<[u8]>> NetHub<B> {
             not_before: FxHashMap::default(),
             peers: FxHashMap::default(),
             by_index: FxHashMap::default(),
-            recent: Vec::with_capacity(RECENT),
+            recent: Vec::with_capacity(recent::RECENT),
+            writers: Vec::new(),
             ready: VecDeque::new(),
             notes: VecDeque::new(),
             told: 0,
@@ -179,46 +182,15 @@ impl<B: AsMut<[u8]>> NetHub<B> {
             _ if number & !u64::from(u32::MAX) == DIAL => self.go_on(unit, now),
             _ => {
                 let at = (number >> 32) as usize - 4;
-                self.note_recent((unit, at));
-                self.read(unit, at, now);
+                if self.read(unit, at, now) {
+                    self.note_recent((unit, at));
+                }
                 // It may be that it takes more.
                 self.mark(unit);
                 self.pump(unit, now);
             }
         }
         Ok(())
-    }
-
-    fn note_recent(&mut self, way: (Address, usize)) {
-        self.recent.retain(|other| *other != way);
-        self.recent.truncate(RECENT - 1);
-        self.recent.insert(0, way);
-    }
-
-    /// Which connections [`read_recent`](NetHub::read_recent) reads from.
-    pub fn recent(&self) -> Recent {
-        let ways = || self.peers.values().flat_map(|peer| &peer.ways).flatten();
-        match self.recent.len() {
-            0 => Recent::None,
-            some if self.peers.len() <= some && ways().count() <= some => Recent::All,
-            _ => Recent::Some,
-        }
-    }
-
-    /// Reads from the connections that were readable last, until one brings something. Returns whether one
-    /// has.
-    pub fn read_recent(&mut self, now: Duration) -> bool {
-        self.wakes(now);
-        for i in 0..self.recent.len() {
-            let (unit, at) = self.recent[i];
-            if self.read(unit, at, now) {
-                self.note_recent((unit, at));
-                self.mark(unit);
-                self.pump(unit, now);
-                return true;
-            }
-        }
-        false
     }
 
     /// Reads from a connection, if there still is one. Returns whether that brought anything, if only its
@@ -337,7 +309,11 @@ impl<B: AsMut<[u8]>> NetHub<B> {
     /// Sends what a peer's session has to say.
     pub fn pump(&mut self, unit: Address, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
-        match peer.pump(now, &self.events, self.datagrams.as_mut(), &mut self.scratch) {
+        let pumped = peer.pump(now, &self.events, self.datagrams.as_mut(), &mut self.scratch);
+        if peer.waits_to_write() && !self.writers.contains(&unit) {
+            self.writers.push(unit);
+        }
+        match pumped {
             Ok(()) => self.flush(),
             Err((at, fault)) => {
                 self.hear_out(unit, at, now);
@@ -347,14 +323,15 @@ impl<B: AsMut<[u8]>> NetHub<B> {
     }
 
     /// Reads what came on a way that takes nothing any more: the last word of a peer that left is not to be
-    /// missed.
+    /// missed. No more than [`HEARD`] reads.
     fn hear_out(&mut self, unit: Address, at: usize, now: Duration) {
         let Some(peer) = self.peers.get_mut(&unit) else { return };
         let give = &mut self.give;
-        let mut more = true;
-        while more {
+        for _ in 0..HEARD {
             let read = peer.read(at, now, &mut |incoming| give(unit, incoming), &mut self.scratch.waste);
-            more = matches!(read, Ok(true));
+            if !matches!(read, Ok(true)) {
+                break;
+            }
         }
         self.mark(unit);
     }

@@ -2,7 +2,7 @@
 //! says by which.
 
 use super::batch::Batch;
-use super::config::{NetEvent, Waker};
+use super::config::{NetEvent, Transport, Waker};
 use super::events::Events;
 use super::hub::NetHub;
 use super::serving::{Look, Serving};
@@ -23,8 +23,8 @@ pub struct Shared<B> {
     pub wake: EventFd,
     /// The thread is to end.
     pub stop: AtomicBool,
-    /// Until when a program that looks at the sockets itself keeps the thread away, in nanoseconds of
-    /// [`clock::now`].
+    /// Until when the thread sleeps that a program keeps away which looks at the sockets itself, in
+    /// nanoseconds of [`clock::now`]. The thread is woken where this becomes sooner.
     pub away_until: AtomicU64,
     pub state: Mutex<State<B>>,
     pub told: Condvar,
@@ -34,10 +34,12 @@ pub struct Shared<B> {
 /// What only one of them has at a time.
 pub struct State<B> {
     pub hub: NetHub<B>,
-    /// Until when the thread sleeps at the sockets, at most; `None` while it does not.
-    sleeps_until: Option<Duration>,
+    /// Until when the thread sleeps, at most; `None` while it does not, or is woken.
+    pub sleeps_until: Option<Duration>,
     /// The thread keeps away from the sockets.
-    away: bool,
+    pub away: bool,
+    /// When something is due next, as far as that is known: the program finds out again with each tick.
+    due: Option<Duration>,
     pub serving: Serving,
     pub batch: Batch,
     /// What a look finds.
@@ -50,16 +52,27 @@ pub struct State<B> {
 
 impl<B: AsMut<[u8]>> State<B> {
     pub fn new(hub: NetHub<B>) -> State<B> {
+        let serving = match hub.config.transport {
+            Transport::Tcp => Serving::default(),
+            Transport::Udp => Serving::of_datagrams(),
+        };
         State {
             hub,
             sleeps_until: None,
             away: false,
-            serving: Serving::default(),
+            due: None,
+            serving,
             batch: Batch::default(),
             found: Vec::with_capacity(64),
             failed: None,
             waiting: 0,
         }
+    }
+
+    /// Until when the thread is to keep away, if it is: no longer than until something is due.
+    fn away_until(&self) -> Option<Duration> {
+        let until = self.serving.away_until()?;
+        Some(self.due.into_iter().chain(self.batch.deadline()).fold(until, Duration::min))
     }
 
     pub fn check(&self, unit: Address, units: u32) -> Result<(), MessageError> {
@@ -111,12 +124,12 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
     /// Looks at the sockets in the thread's place. Returns whether there was anything.
     fn look(&self, state: &mut State<B>, now: Duration) -> Result<bool, OsError> {
-        let State { serving, hub, failed, .. } = state;
-        let Some(at) = serving.look(now, || hub.recent()).filter(|_| failed.is_none()) else {
+        if state.failed.is_some() {
             return Ok(false);
-        };
-        let until = serving.away_until().map_or(0, |until| until.as_nanos() as u64);
-        self.away_until.store(until, Ordering::Relaxed);
+        }
+        let State { serving, hub, .. } = state;
+        let Some(at) = serving.look(now, || hub.recent()) else { return Ok(false) };
+        self.stay_away(state);
         let mut any = at == Look::Recent && state.hub.read_recent(now);
         let mut served = Ok(());
         if at == Look::All {
@@ -133,7 +146,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
         }
         let ticks = state.serving.tick(now);
         let served = served.and_then(|()| match ticks {
-            true => state.hub.handle_time(now).map(drop),
+            true => state.hub.handle_time(now).map(|next| state.due = next),
             false => Ok(()),
         });
         if let Err(error) = served {
@@ -141,7 +154,7 @@ impl<B: AsMut<[u8]>> Shared<B> {
             return Err(error);
         }
         // What came may have made deadlines, here or for strangers, that the thread's sleep knows nothing of.
-        if any && state.sleeps_until.take().is_some() {
+        if any && !state.away && state.sleeps_until.take().is_some() {
             self.wake.signal()?;
         }
         // Others may sleep until there is just that, and this one takes a part of it.
@@ -183,9 +196,21 @@ impl<B: AsMut<[u8]>> Shared<B> {
 
     /// The thread is to serve the sockets at once.
     fn call_back(&self, state: &mut State<B>) -> Result<(), OsError> {
-        match std::mem::take(&mut state.away) {
-            true => self.wake.signal(),
-            false => Ok(()),
+        if !std::mem::take(&mut state.away) {
+            return Ok(());
+        }
+        state.sleeps_until = None;
+        self.away_until.store(0, Ordering::Relaxed);
+        self.wake.signal()
+    }
+
+    /// The program has looked: a thread that keeps away goes on doing so. Where it sleeps until a sooner time
+    /// it is not woken, and finds this one then.
+    fn stay_away(&self, state: &mut State<B>) {
+        let Some(until) = state.away_until().filter(|_| state.away) else { return };
+        if state.sleeps_until.is_some_and(|sleeps| sleeps < until) {
+            state.sleeps_until = Some(until);
+            self.away_until.store(until.as_nanos() as u64, Ordering::Relaxed);
         }
     }
 
@@ -195,6 +220,11 @@ impl<B: AsMut<[u8]>> Shared<B> {
         if state.away && state.hub.waits_to_write(unit) {
             state.serving.hand_back();
             return self.call_back(state);
+        }
+        // Where nothing is lost, that is when receipts have to go, about which nobody hurries, or far off. To
+        // wake the thread for each of them would take the processor from the program.
+        if state.away && state.hub.config.session.lossless {
+            return Ok(());
         }
         let deadline = state.hub.peers.get_mut(&unit).and_then(|p| p.session.next_deadline());
         self.no_later_than(state, deadline)
@@ -215,9 +245,10 @@ impl<B: AsMut<[u8]>> Shared<B> {
         self.no_later_than(state, deadline)
     }
 
-    /// The same after any session may have been used.
+    /// The same after any session may have been used. While the thread keeps away, the program's ticks see to
+    /// that.
     fn reconsider_all(&self, state: &mut State<B>) -> Result<(), OsError> {
-        if state.sleeps_until.is_none() {
+        if state.away || state.sleeps_until.is_none() {
             return Ok(());
         }
         let deadlines = state.hub.peers.values_mut().filter(|p| p.gone.is_none());
@@ -225,15 +256,18 @@ impl<B: AsMut<[u8]>> Shared<B> {
         self.no_later_than(state, earliest)
     }
 
-    /// The thread does not sleep at the sockets beyond that.
+    /// The thread does not sleep beyond that.
     fn no_later_than(&self, state: &mut State<B>, deadline: Option<Duration>) -> Result<(), OsError> {
-        match (deadline, state.sleeps_until) {
-            (Some(deadline), Some(until)) if deadline < until => {
-                state.sleeps_until = Some(deadline);
-                self.wake.signal()
-            }
-            _ => Ok(()),
+        let Some(deadline) = deadline else { return Ok(()) };
+        state.due = Some(state.due.map_or(deadline, |due| due.min(deadline)));
+        if state.sleeps_until.is_none_or(|until| until <= deadline) {
+            return Ok(());
         }
+        state.sleeps_until = Some(deadline);
+        if state.away {
+            self.away_until.store(deadline.as_nanos() as u64, Ordering::Relaxed);
+        }
+        self.wake.signal()
     }
 
     /// The thread.
@@ -261,13 +295,15 @@ impl<B: AsMut<[u8]>> Shared<B> {
                     self.send_batch(&mut state, now)?;
                 }
                 // Asked again: this process may have been stopped while it read.
-                let next = state.hub.handle_time(clock::now())?;
-                let next = next.into_iter().chain(state.batch.deadline()).min();
+                state.due = state.hub.handle_time(clock::now())?;
+                let next = state.due.into_iter().chain(state.batch.deadline()).min();
                 self.tell(&state);
-                let away = state.serving.away(now);
-                state.away = away.is_some();
-                state.sleeps_until = away.is_none().then(|| next.unwrap_or(Duration::MAX));
-                (away, next.map(|t| t.saturating_sub(clock::now())))
+                let until = state.serving.away(now).and_then(|_| state.away_until());
+                state.away = until.is_some();
+                state.sleeps_until = Some(until.or(next).unwrap_or(Duration::MAX));
+                self.away_until.store(until.map_or(0, |until| until.as_nanos() as u64), Ordering::Relaxed);
+                let left = |until: Duration| until.saturating_sub(clock::now());
+                (until.map(left), next.map(left))
             };
             ready.clear();
             match away {

@@ -2,17 +2,20 @@
 //!
 //! A thread that sleeps at the sockets and then wakes the program costs every message two wake-ups, and takes
 //! the processor from the program where there are not enough. So a program that polls looks at the sockets
-//! itself, and while it does so again and again the thread keeps away from them, and for a while after the
-//! last look: a program that computes then is found out by the end of it. A program that is about to sleep
-//! says so: the thread serves alone then until there was news.
+//! itself. While it looks again and again the thread keeps away from them, and for a while after the last
+//! look: where the program computes by then, the thread serves the sockets when that while is over. What
+//! falls due meanwhile is done in time, except for receipts where nothing is lost, which may be as late. A
+//! program that is about to sleep says so, and from then on the thread serves alone, until the program has
+//! had news and looks again.
 
 use core::time::Duration;
 
-/// How long after a look of the program the thread keeps away from the sockets: what comes, or is due, when
-/// it does something else waits so long, at most.
+/// How long after a look of the program the thread keeps away from the sockets: what comes when the program
+/// does something else waits so long, at most.
 const AWAY: Duration = Duration::from_micros(250);
-/// The same after it has looked for long: so long, and as a share of that time. Each time that the thread
-/// asks, it takes the processor from the program.
+/// The same after the program has looked for long: a share of that time, and so long at most. Each time that
+/// the thread asks, it takes the processor from the program. Over datagrams the pause does not grow: what was
+/// lost is sent again only after the acknowledgements of what was not.
 const AWAY_MOST: Duration = Duration::from_millis(2);
 const AWAY_SHARE: u32 = 8;
 /// Looks so far apart are no longer one after the other.
@@ -41,27 +44,31 @@ const TICK: Duration = Duration::from_micros(100);
 pub enum Look {
     /// At all sockets.
     All,
-    /// At the connections that brought messages lately: answers mostly come there, and to read finds them
-    /// sooner than to ask first.
+    /// At the connections that brought something lately: most answers come on these, and a read finds one
+    /// sooner than a question which sockets are readable, with a read behind it.
     Recent,
 }
 
-/// Which connections brought messages lately.
+/// Which connections brought something lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recent {
-    /// None.
+    /// None, or more than to read is to be done at the sockets.
     None,
     /// Some of several.
     Some,
-    /// All that there are.
+    /// All that there are, and no more are about to be made.
     All,
 }
 
 /// What is known of the program's looks. Times are of [`polyduct_os::clock::now`].
 #[derive(Debug, Default)]
 pub struct Serving {
+    /// Over datagrams.
+    is_lossy: bool,
     /// The last look, unless the thread was asked to serve since.
     last: Option<Duration>,
+    /// The program has looked since it last slept.
+    looks: bool,
     /// How long the program has looked, one look after the other, less the time in which it has not.
     looked: Duration,
     /// The last look at all sockets.
@@ -76,9 +83,17 @@ pub struct Serving {
 }
 
 impl Serving {
+    /// For sockets over which datagrams go.
+    pub fn of_datagrams() -> Serving {
+        Serving { is_lossy: true, ..Serving::default() }
+    }
+
     /// The program polls and has nothing to do: where it is to look, if at all. `recent` says which
     /// connections [`Look::Recent`] would ask.
     pub fn look(&mut self, now: Duration, recent: impl FnOnce() -> Recent) -> Option<Look> {
+        if self.rests {
+            return None;
+        }
         let since = |last: Duration| now.saturating_sub(last);
         let streams = self.streak >= STREAM;
         // An answer that takes long may as well come from elsewhere.
@@ -96,7 +111,7 @@ impl Serving {
             Look::Recent if answers => ANSWER,
             _ => LOOK,
         };
-        if self.rests || self.last.is_some_and(|last| since(last) < pause) {
+        if self.last.is_some_and(|last| since(last) < pause) {
             return None;
         }
         self.looked = match self.last.map(since) {
@@ -104,7 +119,7 @@ impl Serving {
             Some(pause) => self.looked.saturating_sub(pause),
             None => Duration::ZERO,
         };
-        self.last = Some(now);
+        (self.last, self.looks) = (Some(now), true);
         if at == Look::All {
             self.all = Some(now);
         }
@@ -135,7 +150,7 @@ impl Serving {
 
     /// The program is about to sleep.
     pub fn rest(&mut self) {
-        self.rests = true;
+        (self.rests, self.looks) = (true, false);
     }
 
     /// The program has had news, or begins to wait for some: its looks count again.
@@ -150,8 +165,9 @@ impl Serving {
 
     /// Until when the thread is to keep away from the sockets, if it is.
     pub fn away_until(&self) -> Option<Duration> {
-        let last = self.last.filter(|_| !self.rests)?;
-        let away = (self.looked / AWAY_SHARE).clamp(AWAY, AWAY_MOST);
+        let last = self.last.filter(|_| self.looks)?;
+        let most = if self.is_lossy { AWAY } else { AWAY_MOST };
+        let away = (self.looked / AWAY_SHARE).clamp(AWAY, most);
         (self.looked >= SETTLED).then_some(last + away)
     }
 
@@ -209,6 +225,29 @@ mod tests {
         serving.hand_back();
         assert_eq!(serving.away(end + 10 * US), None);
         assert!(serving.look(end + 10 * US, || Recent::None).is_some(), "it may still look");
+    }
+
+    /// A program that sends something and sleeps again has not looked: all sleep, if the thread keeps away.
+    #[test]
+    fn who_slept_keeps_the_thread_away_by_looks_alone() {
+        let mut serving = Serving::default();
+        let (_, end) = ask(&mut serving, 1000 * US, 8000, 1);
+        assert!(serving.away(end).is_some());
+        for wakes in [|serving: &mut Serving| serving.sent(true), Serving::wake] {
+            serving.rest();
+            wakes(&mut serving);
+            assert_eq!(serving.away(end), None);
+        }
+        // The next look counts, and so do those before.
+        assert_eq!(ask(&mut serving, end, 1, 1).0, 1);
+        assert!(serving.away(end).is_some_and(|away| away > AWAY));
+    }
+
+    #[test]
+    fn datagrams_keep_the_thread_away_for_a_short_while() {
+        let mut serving = Serving::of_datagrams();
+        let (_, end) = ask(&mut serving, 1000 * US, 100_000, 1);
+        assert_eq!(serving.away_until(), Some(end - US + AWAY));
     }
 
     #[test]

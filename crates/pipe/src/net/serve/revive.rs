@@ -1,7 +1,7 @@
 //! A unit 0 that replaces another: the units of the pipe come back to it, each with where it stands, and the
 //! state of the steps is made anew out of that.
 //!
-//! It waits for every unit that lives, as the [doors](Missing) tell that the others know. Units that died
+//! It waits for every unit that lives, as the [doors](Missing) tell that the others know. A unit that died
 //! with the earlier unit 0, or is not heard, is lost as it would be at any other time.
 
 use super::{ConnId, FarServer, StepHub};

@@ -35,8 +35,8 @@ impl Store {
     pub(super) fn turn(&self, how: Hold) -> Result<InUse, StoreError> {
         let lock = self.lock_file()?;
         let os = StoreError::os(&self.shown);
-        // A process that comes again and again lets those go first that wait: they would never look at the
-        // right moment.
+        // A process that comes again and again gives way to those that wait, which look now and then: it
+        // would have the lock again each time they do.
         if is_held(&lock, WAITING).map_err(&os)? {
             std::thread::sleep(POLITE);
         }

@@ -111,7 +111,7 @@ impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
             let state = self.shared.lock();
             state.hub.peers.iter().filter(|(_, p)| answers(p)).map(|(unit, _)| *unit).collect()
         };
-        // Not while the state is locked: who asks may have locks of his own.
+        // Not while the state is locked: `of` may take locks of its caller.
         open.retain(|&unit| of(unit));
         open
     }
