@@ -89,7 +89,7 @@ class BundleWriter(_BundlePort):
         step = BundleStep(self, None, values)
         return step if step._try() else None
 
-    def write(self, arrays: Mapping[Any, Any], *, timeout: float | None = None, **values: Any) -> bool:
+    def write(self, arrays: Mapping[Any, Any] | Arrays, *, timeout: float | None = None, **values: Any) -> bool:
         """Writes this unit's part of each array of the next step, given by their names: one copy more than
         `step`. Values are said as there.
 
@@ -102,7 +102,7 @@ class BundleWriter(_BundlePort):
         return self._port.write_arrays(parts, timeout)
 
     async def write_async(
-        self, arrays: Mapping[Any, Any], *, timeout: float | None = None, **values: Any
+        self, arrays: Mapping[Any, Any] | Arrays, *, timeout: float | None = None, **values: Any
     ) -> bool:
         """As `write`, for asyncio: other tasks run while it waits for room. If it is cancelled meanwhile,
         nothing was written."""
@@ -119,11 +119,16 @@ class BundleWriter(_BundlePort):
         places, leaves = self._places, flatten("arrays", tree)
         check_names(places, leaves)
         for name in places.changing:
-            self._bring(name, _arrays.unmasked(leaves[name]).shape)
+            if places.open(name) != -1:
+                self._bring(name, _arrays.unmasked(leaves[name]).shape)
         return [places.form(name).to_flat(places.form(name).given(leaves[name])) for name in places]
 
+    def bring(self, name: str, shape: int | Sequence[int]) -> None:
+        """Says how large an array is in the next step, as `FilledStep.bring`: needed before `write` for one that
+        changes its shape as a whole."""
+        self._bring(name, shape)
+
     def _bring(self, name: str, shape: int | Sequence[int]) -> None:
-        """Says how large an array is in the next step."""
         places = self._places
         if name not in places:
             raise Misuse(f"{self._url}: no array of it is called {name!r}")
@@ -265,7 +270,7 @@ class BundleReader(_BundlePort):
         """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
         return self._number
 
-    def read(self, out: Mapping[Any, Any] | None = None, timeout: float | None = None) -> ReadStep | None:
+    def read(self, out: Mapping[Any, Any] | Arrays | None = None, timeout: float | None = None) -> ReadStep | None:
         """Waits for the next step and gives this unit's part of each array: in the arrays of ``out``, which
         has one for each name, or in new ones. None at the end.
 
@@ -327,7 +332,7 @@ class BundleReader(_BundlePort):
         by default): a `TimeoutError` then, after which it goes on where it was."""
         return BundleSteps(self, timeout if timeout is None else seconds("timeout", timeout))
 
-    def _fill(self, out: Mapping[Any, Any], timeout: float | None) -> ReadStep | None:
+    def _fill(self, out: Mapping[Any, Any] | Arrays, timeout: float | None) -> ReadStep | None:
         places, leaves = self._places, flatten("out", out)
         check_names(places, leaves)
         arrays = {name: places.form(name).check_out(leaves[name]) for name in places}

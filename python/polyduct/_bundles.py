@@ -73,14 +73,15 @@ class Array:
     ) -> None:
         self.shape: tuple[int | Open, ...] | None = None
         if shape is not None:
-            each = (shape,) if isinstance(shape, Open) or hasattr(shape, "__index__") else shape
-            try:
-                sizes = list(each)
-            except TypeError:
-                raise Misuse(f"shape is {shape!r}; expected integers") from None
+            sizes: list[Any] = [shape]
+            if not isinstance(shape, Open) and not hasattr(shape, "__index__"):
+                try:
+                    sizes = list(shape)
+                except TypeError:
+                    raise Misuse(f"shape is {shape!r}; expected integers") from None
             if sum(isinstance(n, Open) for n in sizes) > (0 if changes else 1):
                 raise Misuse(f"shape is {shape!r}; one dimension of an array may be open")
-            self.shape = tuple(n if isinstance(n, Open) else dims("shape", n)[0] for n in sizes)
+            self.shape = tuple(n if isinstance(n, Open) else dims("shape", [n])[0] for n in sizes)
         self.dtype = dtype
         self.layout = None if layout is None else text_of(layout)
         self.changes = changes
@@ -128,14 +129,14 @@ class ArrayInfo(NamedTuple):
 
 def flatten(what: str, tree: object) -> dict[str, Any]:
     """The leaves of dictionaries of dictionaries, by their names: the keys with ``/`` between them."""
-    if not isinstance(tree, Mapping):
+    if not isinstance(tree, (Mapping, Arrays)):
         raise refused(what, f"{type(tree).__name__!r}; expected a dictionary of names", Misuse)
     found: dict[str, Any] = {}
 
-    def walk(tree: Mapping[Any, Any], path: str) -> None:
+    def walk(tree: Mapping[Any, Any] | Arrays, path: str) -> None:
         for key, leaf in tree.items():
             name = path + str(key)
-            if isinstance(leaf, Mapping):
+            if isinstance(leaf, (Mapping, Arrays)):
                 walk(leaf, name + "/")
             elif name in found:
                 raise Misuse(f"{what}: two arrays are called {name!r}")
@@ -231,8 +232,9 @@ class Places:
         return ArrayInfo(name, layout.shape, from_elem(layout._bound.elem), layout, self.form(name).shape)
 
 
-class Arrays(Mapping[str, Any]):
-    """The arrays of a step by their names. The beginning of names up to a ``/`` gives those below it."""
+class Arrays:
+    """The arrays of a step by their names, as a dictionary has them. The beginning of names up to a ``/`` gives
+    those below it."""
 
     __slots__ = ("_below", "_find", "_names", "_views")
 
@@ -261,6 +263,17 @@ class Arrays(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self) if self._below else len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._below + name in self._names
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and arrays."""
+        return ((name, self[name]) for name in self)
 
     def __repr__(self) -> str:
         return f"<polyduct.{type(self).__name__} {list(self)}>"

@@ -34,8 +34,10 @@ def both(write: Callable[[], None], read: Callable[[], None]) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    if errors:
-        raise errors[0]
+    # What the others met follows from the first that failed by itself.
+    own = [e for e in errors if not isinstance(e, (polyduct.PeerAborted, polyduct.PeerLost))]
+    for error in [*own, *errors][:1]:
+        raise error
 
 
 U = np.arange(24, dtype="f4").reshape(4, 6)
@@ -194,7 +196,7 @@ def test_they_show_themselves() -> None:
             assert repr(out) == f"<polyduct.BundleWriter {url!r}: unit 0 of 1, 3 arrays>"
             assert "deep/0/w" in out._repr_html_()
             with out.step() as s:
-                assert repr(s) == "<polyduct.Arrays ['u', 'mask', 'deep/0/w']>"
+                assert repr(s) == "<polyduct.FilledStep ['u', 'mask', 'deep/0/w']>"
 
     def read() -> None:
         with polyduct.open(url, layouts="...", **OPEN) as port:
@@ -202,3 +204,116 @@ def test_they_show_themselves() -> None:
 
     both(write, read)
     assert Array(4, "f4") == Array((4,), "f4") != Array(4, "f8")
+
+
+def test_sizes_change_and_values_come_along() -> None:
+    url = unique("sizes")
+    arrays = {
+        "p": Array((polyduct.Open(50), 3), "f8"),
+        "mesh": Array((6, 6), "i4", "block,*", changes=True),
+        "u": Array(4, "f4", "block"),
+    }
+
+    def write() -> None:
+        def unit(n: int) -> None:
+            with polyduct.open(url, "w", arrays=arrays, unit=n, units=2, timeout=30) as out:
+                assert out.arrays["p"].local_shape == (0, 3)
+                with out.step(time=0.5, kind="first" if n == 0 else 7) as s:
+                    s.bring("p", 2 + n)[...] = n
+                    s.bring("mesh", (4, 2))[...] = 10 + n
+                    s["u"][...] = n
+                    s.values["cells"] = [1, {"a": None, "b": b"\x00"}, np.float32(0.5), True, -(2**40)]
+                with pytest.raises(polyduct.Misuse, match="at most so many in dimension 0"), out.step() as s:
+                    s.bring("p", 51)
+                out.bring("mesh", (3, 6))
+                mesh = np.full((2 - n, 6), n, "i4")
+                out.write({"p": np.full((3 * n, 3), 1.0 * n), "mesh": mesh, "u": np.ones(2, "f4")})
+
+        both(lambda: unit(0), lambda: unit(1))
+
+    def read() -> None:
+        with polyduct.open(url, layouts={"p": "block,*", "mesh": "*,*", "u": "*"}, **OPEN) as port:
+            ahead = port.peek()
+            assert ahead is not None and ahead["p"].shape == (5, 3) and ahead["mesh"].shape == (4, 2)
+            s = port.read()
+            assert s is not None and s.number == 0
+            np.testing.assert_array_equal(s["p"][:, 0], [0, 0, 1, 1, 1])
+            np.testing.assert_array_equal(s["mesh"][:, 1], [10, 10, 11, 11])
+            assert s.values == {
+                "time": 0.5,
+                "kind": "first",
+                "cells": [1, {"a": None, "b": b"\x00"}, 0.5, True, -(2**40)],
+            }
+            for later in port:
+                assert later.values == {} and later["p"].shape == (3, 3) and s["p"].shape == (5, 3)
+                np.testing.assert_array_equal(later["p"], np.ones((3, 3)))
+
+    both(write, read)
+    with pytest.raises(polyduct.Misuse, match="one dimension"):
+        Array((polyduct.Open(1), polyduct.Open(2)), "f4")
+    assert repr(Array((polyduct.Open(5), 2), "f4")) == "polyduct.Array((polyduct.Open(5), 2), 'f4', None)"
+
+
+def test_readers_take_what_lies_with_their_partners() -> None:
+    url = unique("partner")
+
+    def write() -> None:
+        def unit(n: int) -> None:
+            with polyduct.open(
+                url, "w", arrays={"p": Array((polyduct.Open(9),), "i8")}, unit=n, units=2, timeout=30
+            ) as out:
+                for step in range(3):
+                    out.write({"p": np.full(step * 2 + n, 10 * step + n)}, step=step)
+
+        both(lambda: unit(0), lambda: unit(1))
+
+    def read() -> None:
+        def unit(n: int) -> None:
+            with polyduct.open(url, layouts={"p": "partner"}, unit=n, units=2, timeout=30) as port:
+                for s in port:
+                    step = s.values["step"]
+                    np.testing.assert_array_equal(s["p"], np.full(step * 2 + n, 10 * step + n))
+
+        both(lambda: unit(0), lambda: unit(1))
+
+    async def later() -> list[int]:
+        return [len(s["p"]) async for s in polyduct.open(url + "2", layouts={"p": "*"}, **OPEN)]
+
+    both(write, read)
+
+    def once() -> None:
+        with polyduct.open(url + "2", "w", arrays={"p": Array((polyduct.Open(9),), "i8")}, **OPEN) as out:
+            out.write({"p": range(4)})
+            out.write({"p": []})
+
+    both(once, lambda: (lambda lens: None if lens == [4, 0] else pytest.fail(str(lens)))(asyncio.run(later())))
+
+
+def test_values_that_cannot_be() -> None:
+    url = unique("values")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays={"u": Array(1, "f4")}, **OPEN) as out:
+            u = np.zeros(1, "f4")
+            deep: object = 0
+            for _ in range(70):
+                deep = [deep]
+            for bad, words in [
+                (object(), "a value of a step is of type object"),
+                (np.zeros(3), "type ndarray"),
+                (2**64, "does not fit 64 bits"),
+                (bytes(2**20), "at most 1048576"),
+                (deep, "deeper than 64"),
+            ]:
+                with pytest.raises(polyduct.Misuse, match=words):
+                    out.write({"u": u}, x=bad)
+                with pytest.raises(polyduct.Misuse, match=words), out.step(x=bad) as s:
+                    s["u"][...] = 0
+            assert out.next_step == 0
+            out.write({"u": u}, x=2**64 - 1, y=())
+
+    def read() -> None:
+        for s in polyduct.open(url, layouts="...", **OPEN):
+            assert s.values == {"x": 2**64 - 1, "y": []}
+
+    both(write, read)
