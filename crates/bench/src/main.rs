@@ -6,6 +6,7 @@
 //! judged by.
 #![forbid(unsafe_code)]
 
+mod bundles;
 mod case;
 mod disk;
 mod disk_unit;
@@ -105,6 +106,7 @@ fn pipe(args: &PipeArgs) -> u8 {
     cases.extend(plan::cases(rounds));
     cases.extend(latency::cases(rounds));
     cases.extend(opening::cases(rounds));
+    cases.extend(bundles::cases(rounds));
     cases.extend(peers::cases(rounds, &args.peers, &args.python));
     args.choice.measure(cases, "pipe")
 }

@@ -1,6 +1,6 @@
 //! The processes of a measurement: starting them, and what each does.
 
-use super::{disk_unit, pattern};
+use super::{bundles, disk_unit, pattern};
 use clap::Args;
 use polyduct::open;
 use polyduct_layout::{Dataset, ElemType};
@@ -47,6 +47,14 @@ pub enum Role {
     OpenWrite,
     /// The same for reading.
     OpenRead,
+    /// Publishes slots of several arrays that were filled once.
+    BundleWrite,
+    /// The same of one array with an open dimension.
+    SizedWrite,
+    /// Reads several arrays, and checks them.
+    BundleRead,
+    /// The same; what counts is when the first step is there.
+    BundleOpenRead,
     /// Writes a dataset in a store, whose directory is the name, from when it is open to its being safe.
     DiskWrite,
     /// The same without making it safe: what was written is given up.
@@ -105,6 +113,8 @@ fn act(spec: &Spec) -> Result<Report, String> {
             reader.iter_mut().try_for_each(|r| r.close().map(drop)).map_err(text)?;
             Ok(Report { start: spec.at, end })
         }
+        Role::BundleWrite | Role::SizedWrite => bundles::write(spec),
+        Role::BundleRead | Role::BundleOpenRead => bundles::read(spec),
         Role::DiskWrite => disk_unit::write(spec, &data, unit, true),
         Role::DiskWriteUncommitted => disk_unit::write(spec, &data, unit, false),
         Role::DiskRead => disk_unit::read(spec, &data, unit),

@@ -90,6 +90,18 @@ pub(crate) trait ReaderEnd: Send + Sync {
         &[]
     }
 
+    /// The same of several arrays into the memory of a step, where all is [near](Self::is_near).
+    fn copy_memory(
+        &mut self,
+        _port: &mut Port,
+        _work: &Work,
+        _turn: Turn,
+        _memory: &mut [u8],
+        _values: &mut [u8],
+    ) -> Result<(), PipeError> {
+        Ok(())
+    }
+
     /// Copies the values of a step that is [held](Self::is_held).
     fn copy_values(
         &mut self,
@@ -411,8 +423,13 @@ impl Reader {
     }
 
     fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
-        match self.work.named() {
+        match &self.work.arrays[..] {
             [_] => self.copy_parts(turn, &mut [part]),
+            _ if self.end.is_near() => {
+                self.values.resize(self.work.values().map_or(0, |values| values.at.len()), 0);
+                let Reader { end, port, work, values, .. } = self;
+                end.copy_memory(port, work, turn, part, values).map_err(|e| self.port.fail(e))
+            }
             _ => {
                 let mut parts = self.work.split(part);
                 self.copy_parts(turn, &mut parts)

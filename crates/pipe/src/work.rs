@@ -10,7 +10,7 @@ use crate::threads::Threads;
 use crate::wire::{Array, Takes, VALUES};
 use changing::Changing;
 use polyduct_copy::{as_shared, Conversion, CopyError, Dest, Kernels, Source};
-use polyduct_layout::{LayoutError, Plan, Transfer};
+use polyduct_layout::{LayoutError, Loop, OpTable, Plan, Transfer};
 use polyduct_port::{ArrayPart, BundleError};
 use std::collections::{btree_map, hash_map, BTreeMap, HashMap};
 use std::ops::Range;
@@ -71,6 +71,12 @@ pub struct Supply {
     pub legs: Vec<Leg>,
     /// Bytes of all legs, of the writer's elements.
     pub bytes: u64,
+    /// The legs that are but runs, as one table of bytes from the slot to the memory of a step: thousands of
+    /// small arrays that lie alike on both sides are one copy. The others, by their index; those that follow
+    /// behind are of arrays whose size changes.
+    packed: Option<Arc<(OpTable, Vec<usize>)>>,
+    /// How many legs that speaks of.
+    packs: usize,
 }
 
 impl Supply {
@@ -131,6 +137,70 @@ impl Supply {
     }
 }
 
+impl Supply {
+    /// Makes the table of all legs that there are so far.
+    fn pack(&mut self, arrays: &[ArrayPart]) {
+        let (mut runs, mut rest) = (Vec::<(u64, u64, u64)>::new(), Vec::new());
+        for (index, leg) in self.legs.iter().enumerate() {
+            let table = leg
+                .transfer()
+                .table()
+                .filter(|table| leg.conversion.is_none() && table.ops().iter().all(|op| op.loops == 0));
+            let Some(table) = table else {
+                rest.push(index);
+                continue;
+            };
+            let (slot, memory) = (leg.slot.start as u64, arrays[leg.array].at.start as u64);
+            for op in table.ops() {
+                let [src, dst, len] = [op.src, op.dst, op.run].map(|n| n * table.elem_len());
+                let (src, dst) = (slot + src, memory + dst);
+                match runs.last_mut().filter(|(s, d, n)| (s + n, d + n) == (src, dst)) {
+                    Some((_, _, n)) => *n += len,
+                    None => runs.push((src, dst, len)),
+                }
+            }
+        }
+        let mut table = OpTable::new(1);
+        let run = |len| [Loop { count: len, src_step: 1, dst_step: 1 }];
+        runs.into_iter().for_each(|(src, dst, len)| table.push(src, dst, &run(len)));
+        self.packs = self.legs.len();
+        self.packed = Some(Arc::new((table, rest)));
+    }
+
+    /// Copies all of it from the writer's slot into the memory of a step, and the values beside it.
+    ///
+    /// # Errors
+    /// As [`copy`](Supply::copy).
+    pub fn copy_memory(
+        &self,
+        work: &Work,
+        slot: &[u8],
+        memory: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(), CopyError> {
+        let (memory, values) = (as_shared(memory), as_shared(values));
+        let packed = self.packed.as_deref();
+        if let Some((table, _)) = packed {
+            work.threads.share(table.len_bytes() as usize, |piece, pieces| {
+                let (src, dst) = (Source::from(slot), Dest::from(memory));
+                work.kernels.execute_part(table, piece, pieces, src, dst)
+            })?;
+        }
+        let rest = packed.into_iter().flat_map(|(_, rest)| rest.iter().copied());
+        let named = work.named().len();
+        rest.chain(self.packs..self.legs.len()).try_for_each(|index| {
+            let leg = &self.legs[index];
+            let part = match leg.array < named {
+                true => memory.get(work.arrays[leg.array].at.clone()).unwrap_or_default(),
+                false => values,
+            };
+            work.threads.share(leg.transfer().bytes() as usize, |piece, pieces| {
+                leg.execute(work.kernels, (piece, pieces), slot, part)
+            })
+        })
+    }
+}
+
 /// What a reader unit gets, and how its bytes are moved.
 pub struct Work {
     /// The arrays as this unit reads them, in the writers' order, and the [values](crate::wire::VALUES) behind
@@ -185,6 +255,10 @@ impl Work {
             threads,
             changing,
         };
+        if work.arrays.len() > 1 {
+            let Work { supplies, arrays, .. } = &mut work;
+            supplies.iter_mut().for_each(|supply| supply.pack(arrays));
+        }
         work.settle();
         Ok(work)
     }
@@ -284,12 +358,9 @@ impl Work {
             }
         }
         // An array of which this unit has a part that nobody brings is left as it is.
-        let is_there = |legs: &[Leg], array: usize| legs.iter().any(|leg| leg.array == array);
-        let empty = |array: usize| self.arrays[array].at.is_empty();
-        let covered = match supply.legs.len() == self.arrays.len() {
-            true => true,
-            false => (0..self.named().len()).all(|array| empty(array) || is_there(&supply.legs, array)),
-        };
+        let mut there = vec![false; self.arrays.len()];
+        supply.legs.iter().for_each(|leg| there[leg.array] = true);
+        let covered = self.named().iter().zip(there).all(|(array, there)| there || array.at.is_empty());
         let base = base.filter(|_| covered)?;
         Some(base..base + self.len)
     }
@@ -328,8 +399,15 @@ fn supplies(
     let mut supplies: BTreeMap<u32, (Supply, Vec<Range<usize>>)> = BTreeMap::new();
     let supply_of = |from: u32| {
         let places = src.lay_out(from)?;
-        let supply =
-            Supply { unit: from, slot_len: places.len, fixed: places.fixed, legs: Vec::new(), bytes: 0 };
+        let supply = Supply {
+            unit: from,
+            slot_len: places.len,
+            fixed: places.fixed,
+            legs: Vec::new(),
+            bytes: 0,
+            packed: None,
+            packs: 0,
+        };
         Ok::<_, BundleError>((supply, places.at))
     };
     for from in 0..all.unwrap_or(0) {

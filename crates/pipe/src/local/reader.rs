@@ -127,6 +127,25 @@ impl ReaderEnd for Mapped {
         work.direct.is_some() && offered.is_none()
     }
 
+    fn copy_memory(
+        &mut self,
+        port: &mut Port,
+        work: &Work,
+        turn: Turn,
+        memory: &mut [u8],
+        values: &mut [u8],
+    ) -> Result<(), PipeError> {
+        port.timed(work.len, |port| {
+            for (supply, from) in work.supplies.iter().zip(&self.parts) {
+                let at = turn.slot as usize * from.stride;
+                let slot = from.segment.slice(at..at + from.len).map_err(system(&port.pipe))?;
+                let copied = supply.copy_memory(work, slot, memory, values);
+                copied.map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))?;
+            }
+            Ok(())
+        })
+    }
+
     fn copy_values(
         &mut self,
         port: &mut Port,

@@ -56,7 +56,13 @@ impl Changing {
         let places: Result<Vec<_>, BundleError> =
             supplies.iter().map(|supply| Ok(src.lay_out(supply.unit)?.at)).collect();
         let places = places?;
-        let firsts: Vec<usize> = (0..arrays.len()).map(|array| words(&arrays[..array])).collect();
+        let mut first = 0;
+        let begin = |array: &Array| {
+            let begin = first;
+            first += words(std::slice::from_ref(array));
+            begin
+        };
+        let firsts: Vec<usize> = arrays.iter().map(begin).collect();
         let sized = |(array, taken): (usize, &Taken<'_>)| {
             let given = &arrays[taken.array];
             let open = given.open?;
