@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin/polyduct
 LAB    := cargo run --quiet --release --locked -p polyduct-bench --
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python test-torch bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
+	@echo 'make test-torch  the tests with torch, which is installed aside (some GB)'
 	@echo 'make test-aarch64  the tests of layouts and kernels on an emulated ARM processor (says what it needs)'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
@@ -77,6 +78,16 @@ test-python: SHELL := /bin/bash -o pipefail
 test-python: $(VENV)/installed
 	{ $(VENV)/bin/python -m pytest -q 2>&1 >&3 | sed -u '/_pytest\|pluggy\|<frozen runpy>/d' >&2; } 3>&1
 
+# What moves tensors of torch. PyPI's torch for this processor brings the libraries of GPUs with it, which takes some GB aside.
+TORCH := .venv-torch
+test-torch: $(TORCH)/installed
+	$(TORCH)/bin/python -m pytest -q tests/python/test_torch.py
+
+$(TORCH)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*)
+	test -x $(TORCH)/bin/pip || $(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch]'
+	@touch $@
+
 $(PEERS)/ready: bench/peers/setup.sh
 	bench/peers/setup.sh $(PEERS)
 	@touch $@
@@ -99,4 +110,4 @@ lint:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 clean:
-	rm -rf target build out python/*.egg-info $(VENV) $(PEERS)
+	rm -rf target build out python/*.egg-info $(VENV) $(TORCH) $(PEERS)

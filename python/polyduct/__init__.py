@@ -36,7 +36,7 @@ The interface; each name has a help of its own (``help(polyduct.open)``):
 
     open                        a port: Writer (with Step), Reader (with Steps, At); Stats, Addresses
     Array                       of several in a step: BundleWriter (BundleStep, FilledStep), BundleReader (BundleSteps,
-                                ReadStep), Arrays, ArrayInfo, Open
+                                ReadStep), Arrays, ArrayInfo, Open; layout_of
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
@@ -57,7 +57,7 @@ from polyduct._bundle_ports import (
     FilledStep as FilledStep,
     ReadStep as ReadStep,
 )
-from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays, Open as Open
+from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays, Open as Open, layout_of as layout_of
 from polyduct._domain import (
     Call as Call,
     Channel as Channel,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polyduct import _native
+from polyduct import _foreign, _native
 from polyduct._dtypes import DType, same
 from polyduct.errors import BadOption, Misuse, WrongSize, WrongType
 
@@ -62,8 +62,14 @@ class Shaped:
     def check_out(self, out: object) -> Array:
         """``out``, if it is an array that can be filled."""
         if not isinstance(out, np.ndarray):
-            kind = type(out).__name__
-            raise self._wrong_type(f"out is a {kind}; expected a numpy.ndarray", kind)
+            try:
+                tensor = _foreign.as_numpy(out)
+            except WrongType as e:
+                raise self._wrong_type(str(e)) from None
+            if tensor is None:
+                kind = type(out).__name__
+                raise self._wrong_type(f"out is a {kind}; expected a numpy.ndarray or a tensor", kind)
+            out = tensor
         self.check(out)
         if not out.flags.writeable:
             raise Misuse(self._words("out is read-only"))
@@ -147,7 +153,8 @@ def unmasked(what: Any) -> Array:
     """An array-like as an array. Masked elements have no value that could go anywhere."""
     if isinstance(what, np.ma.MaskedArray) and np.ma.is_masked(what):
         raise WrongType("the array has masked elements; give them a value first: array.filled(value)")
-    array: Array = np.asarray(what)
+    tensor = _foreign.as_numpy(what)
+    array: Array = np.asarray(what) if tensor is None else tensor
     return array
 
 

@@ -349,7 +349,7 @@ class BundleReader(_BundlePort):
         for name, array in through.items():
             arrays[name][...] = array
         self._number = number
-        return ReadStep(places, arrays.__getitem__, number, self._port.values())
+        return ReadStep(places, leaves.__getitem__, number, self._port.values())
 
     def _found(self, number: int | None, memory: _arrays.Bytes | None) -> ReadStep | None:
         """The arrays in this memory, if there was a step: the number of one, None at the end, -1 while it is

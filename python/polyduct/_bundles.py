@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from polyduct import _arrays, _native
+from polyduct import _arrays, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import DType, from_elem, to_elem
 from polyduct._layouts import Layout, text_of
 from polyduct.errors import Misuse
-
-EVERYTHING = "..."
-"""The layout in which every unit has all of an array."""
-
 
 class Open:
     """A dimension whose size changes from step to step, in the shape of an `Array`.
@@ -127,6 +123,38 @@ class ArrayInfo(NamedTuple):
     """Shape of this unit's part, its halo included."""
 
 
+def layout_of(what: Any) -> Array:
+    """How an array is held: shape, dtype and layout, as ``arrays=`` and ``layouts=`` of `polyduct.open` take
+    them. Both take the array itself as well.
+
+    what
+        A DTensor of torch (its mesh and placements, uneven and strided shards and replicas included; those of
+        FSDP2 and of tensor-parallel modules in their ``state_dict()``), whose mesh is the units of the program; or
+        any other array or tensor, of which every unit has all.
+
+    A DTensor is checked against the boxes that torch's distributed checkpoints would write of this process:
+    raises `Misuse` where they are others.
+    """
+    if isinstance(what, Array):
+        return what
+    if not _foreign.is_sharded(what):
+        if _foreign.torch_of(what) is not None:
+            return Array(tuple(what.shape), _foreign.dtype_of(what), _foreign.EVERYTHING)
+        held = unmasked(what)
+        return Array(held.shape, held.dtype, _foreign.EVERYTHING)
+    text, shape = _foreign.text_of(what), tuple(int(n) for n in what.shape)
+    unit, units = _foreign.unit_of(what)
+    boxes = _foreign.boxes_of(what)
+    if boxes is not None:
+        mine = [box for box in Layout(text, shape=shape, units=units).boxes(unit) if all(a < b for a, b in box)]
+        if sorted(mine) != sorted(boxes):
+            raise Misuse(
+                f"the layout {text!r} of the tensor's mesh and placements gives unit {unit} {mine}, its own list of "
+                f"chunks says {boxes}; say the layout: polyduct.Array(shape, dtype, layout)"
+            )
+    return Array(shape, _foreign.dtype_of(what), text)
+
+
 def flatten(what: str, tree: object) -> dict[str, Any]:
     """The leaves of dictionaries of dictionaries, by their names: the keys with ``/`` between them."""
     if not isinstance(tree, (Mapping, Arrays)):
@@ -153,9 +181,7 @@ def given(arrays: object) -> list[tuple[str, list[int], str, str | None, int | N
     """What a writer says of its arrays, for the native module: of an array of NumPy each unit has all."""
 
     def one(name: str, leaf: object) -> tuple[str, list[int], str, str | None, int | None]:
-        if not isinstance(leaf, Array):
-            held = unmasked(leaf)
-            return name, list(held.shape), to_elem(held.dtype)[0], EVERYTHING, None
+        leaf = layout_of(leaf)
         if leaf.shape is None or leaf.dtype is None:
             raise Misuse(f"arrays: {name!r} has no shape or no dtype; a writer must say both")
         return name, leaf.most, to_elem(leaf.dtype)[0], leaf.layout, leaf.open
@@ -169,8 +195,9 @@ def rules(layouts: object) -> list[tuple[str, str | None, list[int] | None, str 
     def one(name: str, leaf: object) -> tuple[str, str | None, list[int] | None, str | None]:
         if leaf is None or isinstance(leaf, (str, Layout)):
             return name, None if leaf is None else text_of(leaf), None, None
-        if not isinstance(leaf, Array):
-            raise refused("layouts", f"{leaf!r} for {name!r}; expected a layout or a polyduct.Array")
+        if not isinstance(leaf, Array) and not hasattr(leaf, "dtype"):
+            raise refused("layouts", f"{leaf!r} for {name!r}; expected a layout, a polyduct.Array or an array")
+        leaf = layout_of(leaf)
         elem = None if leaf.dtype is None else to_elem(leaf.dtype)[0]
         return name, leaf.layout, None if leaf.shape is None else leaf.most, elem
 

@@ -1,0 +1,111 @@
+"""Arrays and layouts of other libraries, by what their objects answer: nothing is imported that the program
+has not imported itself."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyduct._dtypes import to_elem
+from polyduct.errors import Misuse, WrongType
+
+if TYPE_CHECKING:
+    from polyduct import _arrays
+
+EVERYTHING = "..."
+"""The layout in which every unit has all of an array."""
+
+
+def torch_of(what: object) -> Any:
+    """The module torch, if this is a tensor of it."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(what, torch.Tensor) else None
+
+
+def is_sharded(what: object) -> bool:
+    """Whether this is a tensor of which this process has a part: a DTensor of torch."""
+    return hasattr(what, "device_mesh") and hasattr(what, "placements") and hasattr(what, "to_local")
+
+
+def as_numpy(what: Any) -> _arrays.Array | None:
+    """The array of NumPy in the same memory, of what this process has of a tensor; None for anything else.
+
+    Raises `WrongType` for a tensor that is not in this processor's memory.
+    """
+    torch = torch_of(what)
+    if torch is None:
+        return None
+    local = (what.to_local() if is_sharded(what) else what).detach()
+    if local.device.type != "cpu":
+        raise WrongType(f"the tensor is on {local.device}; expected one in main memory: tensor.cpu()")
+    if local.dtype == torch.bfloat16:
+        return local.view(torch.int16).numpy().view(to_elem("bf16")[1])  # type: ignore[no-any-return]
+    return local.numpy()  # type: ignore[no-any-return]
+
+
+def dtype_of(what: Any) -> str:
+    """The name of a tensor's dtype as polyduct takes it."""
+    return str(what.dtype).removeprefix("torch.")
+
+
+def text_of(what: Any) -> str:
+    """The layout of a tensor's shards, as text: the mesh is the grid, in row-major order.
+
+    Each dimension is cut as ``torch.chunk`` does, once for each axis of the mesh that shards it, in the order in
+    which the placements say that: strided ones behind those to their right.
+    """
+    mesh = [int(n) for n in what.device_mesh.mesh.shape]
+    axes: dict[int, list[int]] = {}
+    strided: dict[int, list[int]] = {}
+    for axis, placement in enumerate(what.placements):
+        kind = type(placement).__name__
+        if kind == "Replicate":
+            continue
+        if kind not in ("Shard", "_StridedShard"):
+            raise Misuse(f"a tensor that is placed as {placement} has no layout; expected shards and replicas")
+        dim = int(placement.dim) % max(len(what.shape), 1)
+        (strided if kind == "_StridedShard" else axes).setdefault(dim, []).append(axis)
+    dims = []
+    for dim, extent in enumerate(what.shape):
+        order = axes.get(dim, []) + strided.get(dim, [])[::-1]
+        if not order:
+            dims.append("*")
+            continue
+        starts = [0, int(extent)]
+        for axis in order:
+            starts = [at for lo, hi in zip(starts, starts[1:]) for at in _chunks(lo, hi, mesh[axis])] + [starts[-1]]
+        named = ",".join(map(str, order))
+        even = len(order) == 1 or starts == list(range(0, int(extent) + 1, starts[1] - starts[0] or 1))
+        dims.append(f"block[{named}]" if even else f"cut({','.join(map(str, starts[:-1]))})[{named}]")
+    if all(dim == "*" for dim in dims):
+        return EVERYTHING
+    return f"{','.join(dims)}@{'x'.join(map(str, mesh))}"
+
+
+def _chunks(lo: int, hi: int, pieces: int) -> list[int]:
+    """Where the pieces of ``torch.chunk`` begin, those that are empty at the end."""
+    size = -(-(hi - lo) // pieces)
+    return [min(lo + n * size, hi) for n in range(pieces)]
+
+
+def unit_of(what: Any) -> tuple[int, int]:
+    """Which unit of how many this process is where a tensor is sharded: by its place in the mesh."""
+    mesh = what.device_mesh
+    place, unit = mesh.get_coordinate(), 0
+    if place is None:
+        raise Misuse("this process is not in the mesh of the tensor")
+    for n, size in zip(place, mesh.mesh.shape):
+        unit = unit * int(size) + int(n)
+    return unit, int(np.prod(mesh.mesh.shape))
+
+
+def boxes_of(what: Any) -> list[tuple[tuple[int, int], ...]] | None:
+    """The boxes of this process's part as torch's distributed checkpoints have them, where the tensor says."""
+    listed = getattr(what, "__create_chunk_list__", None)
+    if listed is None:
+        return None
+    chunks = [(list(chunk.offsets), list(chunk.sizes)) for chunk in listed()]
+    boxes = [tuple((int(lo), int(lo + n)) for lo, n in zip(at, sizes)) for at, sizes in chunks]
+    return [box for box in boxes if all(lo < hi for lo, hi in box)]

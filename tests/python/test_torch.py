@@ -1,0 +1,210 @@
+"""Tensors of torch as arrays, their shards as layouts, and weights from trainers to servers. Torch may be absent:
+``make test-torch`` installs it aside."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polyduct
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; `make test-torch` runs these tests with it")
+
+import polyduct.torch  # noqa: E402: after torch is known to be there
+
+UNITS = Path(__file__).with_name("torch_units.py")
+
+
+def unique(name: str, taken: list[int] = []) -> str:  # noqa: B006: it counts
+    taken.append(0)
+    return f"pipe:torch-{os.getpid()}-{len(taken)}-{name}"
+
+
+class Program:
+    """So many processes of `torch_units`, the first of which can be heard and spoken to."""
+
+    def __init__(self, units: int, *arguments: object) -> None:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.units: list[subprocess.Popen[str]] = []
+        for rank in range(units):
+            env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(units), "LOCAL_RANK": str(rank)}
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+            env |= {"POLYDUCT_PROGRAM": f"{arguments[0]}-{port}"}
+            command = [sys.executable, "-W", "ignore", str(UNITS), *map(str, arguments)]
+            pipe = subprocess.PIPE
+            self.units.append(subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+
+    def hear(self, word: str) -> str:
+        """The next line of unit 0 that begins so."""
+        out = self.units[0].stdout
+        assert out is not None
+        for line in out:
+            if line.startswith(word):
+                return line.strip()
+        raise AssertionError(f"{word!r} was not said: {self.errors()}")
+
+    def say(self) -> None:
+        stdin = self.units[0].stdin
+        assert stdin is not None
+        stdin.write("\n")
+        stdin.flush()
+
+    def kill(self) -> None:
+        for unit in self.units:
+            unit.kill()
+        for unit in self.units:
+            unit.communicate()
+
+    def errors(self) -> str:
+        self.kill_later = [unit.kill() for unit in self.units]
+        return "".join(unit.communicate()[1] for unit in self.units)
+
+    def end(self) -> None:
+        for unit in self.units:
+            _, errors = unit.communicate(timeout=100)
+            assert unit.returncode == 0, errors
+
+
+def test_layouts_of_shards_are_what_torch_gathers() -> None:
+    program = Program(4, "layouts")
+    assert program.hear("layouts") == "layouts 44"
+    program.end()
+
+
+@pytest.mark.parametrize(("trainer", "server", "dtype"), [("fsdp", "tp", "float32"), ("fsdp_tp", "fsdp", "bfloat16")])
+def test_weights_go_from_one_sharding_to_another(trainer: str, server: str, dtype: str) -> None:
+    url = unique("weights")
+    train = Program(4, "train", url, trainer, 30)
+    train.hear("published 0")
+    serve = Program(2, "serve", url, server, 29, dtype)
+    serve.hear("serves 0")
+    train.say()
+    train.hear("published 29")
+    serve.end()
+    train.say()
+    train.end()
+
+
+def test_servers_and_trainers_come_and_go() -> None:
+    url = unique("come")
+    train = Program(2, "train", url, "fsdp", 3)
+    train.hear("published 0")
+    killed = Program(1, "serve", url, "plain", 99)
+    killed.hear("serves 0")
+    killed.kill()
+    serve = Program(1, "serve", url, "plain", 9)
+    serve.hear("serves 0")
+    train.kill()
+    # It serves what it has until another trainer comes.
+    train = Program(2, "train", url, "fsdp", 10)
+    train.hear("published 0")
+    train.say()
+    train.hear("published 9")
+    serve.end()
+    train.say()
+    train.end()
+
+
+def both(write: Any, read: Any) -> None:
+    errors: list[BaseException] = []
+
+    def guarded(side: Any) -> None:
+        try:
+            side()
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(side,)) for side in (write, read)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for error in errors[:1]:
+        raise error
+
+
+def test_tensors_are_written_and_filled_where_they_lie() -> None:
+    url = unique("tensors")
+    given = {"half": torch.arange(12.0).reshape(3, 4).to(torch.bfloat16), "n": torch.tensor(7)}
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=given, unit=0, units=1, timeout=30) as out:
+            out.write(given)
+            out.write({"half": given["half"].requires_grad_() * 2, "n": torch.tensor(8)})
+
+    def read() -> None:
+        mine = {"half": torch.zeros(4, 3, dtype=torch.bfloat16).T, "n": torch.tensor(0)}
+        with polyduct.open(url, layouts=mine, unit=0, units=1, timeout=30) as port:
+            step = port.read(mine)
+            assert step is not None and step["half"] is mine["half"]
+            assert torch.equal(mine["half"], given["half"]) and mine["n"] == 7
+            with pytest.raises(polyduct.WrongType, match="float32; expected bfloat16"):
+                port.read({**mine, "half": torch.zeros(3, 4)})
+            step = port.read()
+            assert step is not None
+            np.testing.assert_array_equal(step["half"].astype("f4"), 2 * np.arange(12.0).reshape(3, 4))
+
+    both(write, read)
+
+
+def test_tensors_are_renamed_and_fused() -> None:
+    url = unique("fused")
+    parts = {name: torch.full((2, 3), float(n)) for n, name in enumerate(("q", "k", "v"))}
+    trainer = {**parts, "old.name": torch.ones(4), "only.here": torch.zeros(1000)}
+
+    class Server(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = torch.nn.Parameter(torch.zeros(6, 3))
+            self.new = torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
+            self.own = torch.nn.Parameter(torch.zeros(5))
+
+    server = Server()
+    rules = {"qkv": ["q", "k", "v"], "new": "old.name", "own": None}
+    done = threading.Event()
+
+    def write() -> None:
+        assert polyduct.torch.publish(url, trainer, step=40, unit=0, units=1) == 0
+        assert done.wait(30)
+        polyduct.torch.close(url)
+
+    def read() -> None:
+        assert polyduct.torch.refresh(url, server, map=rules, unit=0, units=1) == 40
+        assert polyduct.torch.refresh(url, server, map=rules) is None
+        done.set()
+        assert torch.equal(server.qkv.detach(), torch.cat(list(parts.values())))
+        assert torch.equal(server.new.detach().float(), torch.ones(4)) and not server.own.any()
+        polyduct.torch.close(url)
+
+    both(write, read)
+    with pytest.raises(polyduct.Misuse, match="two tensors of the model are made of 'q'"):
+        polyduct.torch.refresh(url + "2", server, map=lambda name: "q")
+    with pytest.raises(polyduct.Misuse, match="expected a module"):
+        polyduct.torch.publish(url + "2", 7)
+
+
+def test_the_example_trains_and_serves() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed; `make test-torch` runs this test with it")
+    examples = UNITS.parents[2] / "examples" / "weights"
+    env = {**os.environ, "STAY": "1", "OMP_NUM_THREADS": "1", "POLYDUCT_JOB": f"weights-{os.getpid()}"}
+
+    def run(units: int, name: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
+        command += [f"--nproc-per-node={units}", str(examples / name)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    train, serve = run(4, "train.py"), run(2, "serve.py")
+    told, errors = serve.communicate(timeout=100)
+    assert serve.returncode == 0, errors
+    _, errors = train.communicate("\n", timeout=100)
+    assert train.returncode == 0, errors
+    right = [int(line.split()[-2].rstrip("%")) for line in told.splitlines() if line.startswith("server:")]
+    assert "weights of step 199" in told and right[-1] >= 85 and right[-1] > right[0] + 20, told
