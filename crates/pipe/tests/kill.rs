@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::kill::{assert_could_not_open, loss_of, name, LAYOUTS};
+use common::kill::{assert_could_not_open, loss_of, name, BUNDLE, LAYOUTS};
 use common::unique;
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{OnLoss, Options, Policy};
@@ -70,9 +70,12 @@ struct Case {
 impl Case {
     fn start(&self, role: &str, unit: u64) -> Unit {
         let (units, layout) = if role == "w" { self.writers } else { self.readers };
+        // Every third pipe carries a bundle.
+        let number = self.pipe.rsplit('-').next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+        let kind = if number.is_multiple_of(3) { BUNDLE } else { "" };
         let Case { pipe, steps, policy, on_loss, patient, .. } = self;
         let spec = format!(
-            "{role} {layout} {unit} {units} {steps} {pipe} {policy} {on_loss} {}",
+            "{role} {kind}{layout} {unit} {units} {steps} {pipe} {policy} {on_loss} {}",
             u8::from(*patient)
         );
         Unit::start(name(role, unit), &spec)

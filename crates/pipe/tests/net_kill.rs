@@ -193,7 +193,7 @@ fn lost_units_are_replaced() {
 fn units_are_replaced_where_steps_are_dropped() {
     replace_in_many(30, |random| {
         let policy = random.one_of(&["latest", "drop_oldest", "drop_newest"]);
-        let pipe = Lasting { policy, ..Lasting::new(random, 2) };
+        let pipe = Lasting { policy, bundle: random.below(3) == 0, ..Lasting::new(random, 2) };
         let victim = 1 + random.below(pipe.writers.0 + pipe.readers.0 - 1);
         (pipe, vec![victim as usize])
     });

@@ -48,7 +48,8 @@ fn pipe(random: &mut Random, policy: &'static str) -> Lasting {
     let readers = (1 + random.below(3), random.one_of(&LAYOUTS));
     // Readers that may not be lost themselves map slots, where they can.
     let on_loss = ["wait", random.one_of(&["wait", "raise"])];
-    Lasting { policy, readers, on_loss, ..Lasting::new(random, 2) }
+    let bundle = random.below(3) == 0;
+    Lasting { policy, readers, on_loss, bundle, ..Lasting::new(random, 2) }
 }
 
 /// Lets a pipe run to some moment of its first half.
@@ -105,8 +106,10 @@ fn check(pipe: &Lasting, units: &mut [Unit], first: usize, replaced: &[usize], c
 }
 
 fn case(seed: u64, pipe: &Lasting) -> String {
-    let Lasting { writers, readers, policy, trusted, on_loss, .. } = pipe;
-    format!("seed {seed}: {writers:?} to {readers:?}, {policy}, trusted {trusted}, {on_loss:?}")
+    let Lasting { writers, readers, policy, trusted, on_loss, bundle, .. } = pipe;
+    format!(
+        "seed {seed}: {writers:?} to {readers:?}, {policy}, trusted {trusted}, {on_loss:?}, bundle {bundle}"
+    )
 }
 
 /// Runs so many pipes in which units are killed together, so often.
@@ -237,7 +240,8 @@ impl Here {
 }
 
 fn alone(random: &mut Random) -> Lasting {
-    Lasting { writers: (2, "block,*"), readers: (1, "*,block"), ..pipe(random, "block") }
+    let pipe = pipe(random, "block");
+    Lasting { writers: (2, "block,*"), readers: (1, "*,block"), bundle: false, ..pipe }
 }
 
 /// Nobody can know where it is but itself: another unit 0 waits for it.

@@ -361,7 +361,9 @@ impl Client {
     /// A reader's next step, if unit 0 has said which.
     pub fn next(&mut self) -> Option<Next> {
         let next = self.next.pop_front()?;
-        self.said = self.brought.pop_front().unwrap_or_default();
+        if matches!(next, Next::Step(_)) {
+            self.said = self.brought.pop_front().unwrap_or_default();
+        }
         self.survivor.takes(next);
         Some(next)
     }

@@ -1,6 +1,6 @@
 //! Pipes across hosts, of processes, whose lost units may be replaced.
 
-use super::kill::{name, LAYOUTS};
+use super::kill::{name, BUNDLE, LAYOUTS};
 use super::net::place;
 use polyduct_pipe::net::PipeAddress;
 use polyduct_rig::{Random, Unit};
@@ -18,6 +18,8 @@ pub struct Lasting {
     /// What the loss of a writer, and of a reader, means.
     pub on_loss: [&'static str; 2],
     pub open_ms: u32,
+    /// Whether it carries a bundle, with sizes that change and values.
+    pub bundle: bool,
 }
 
 impl Lasting {
@@ -30,6 +32,7 @@ impl Lasting {
             trusted: random.below(2) == 0,
             on_loss: ["wait"; 2],
             open_ms: 20_000,
+            bundle: false,
         }
     }
 
@@ -45,6 +48,7 @@ impl Lasting {
             Some(reader) => ("r", reader, self.readers),
         };
         let Lasting { policy, trusted, open_ms, .. } = self;
+        let layout = if self.bundle { format!("{BUNDLE}{layout}") } else { layout.to_owned() };
         let on_loss = self.on_loss[usize::from(role == "r")];
         let spec = format!(
             "{role} {layout} {unit} {units} {host} {port} {policy} {trusted} {open_ms} {on_loss} {STEPS}"

@@ -136,7 +136,7 @@ impl Client {
         let posted = channel.post(&First::Join { pid, session, door, hello, knows: Some(Box::new(knows)) });
         (self.session, self.calls.session) = (ResumableSession::new(channel), session);
         self.survivor.waits = true;
-        (self.begin, self.next) = Default::default();
+        (self.begin, self.next, self.brought) = Default::default();
         self.absent.clear();
         let asks = if self.is_reader { Ask::Next } else { Ask::Begin };
         let asked = if self.survivor.stands.closed { 0 } else { self.asked };
