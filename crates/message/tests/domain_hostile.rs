@@ -3,7 +3,7 @@
 use polyduct_message::domain::host::{socket_name, Answer, Ask, Join, PROTOCOL};
 use polyduct_message::domain::process::Process;
 use polyduct_message::domain::{Domain, OnLoss, Options};
-use polyduct_message::handshake::{Incoming, Protocol};
+use polyduct_message::handshake::{Incoming, Protocol, VERSION};
 use polyduct_message::link::shm::{Bell, Gate, Link, Sizes};
 use polyduct_message::meeting::{JoinRefusal, Unit};
 use polyduct_message::{HandlerId, LinkError, MessageError, Priority};
@@ -96,9 +96,11 @@ fn in_spite_of(what: &str, attack: impl FnOnce(&str)) {
 #[test]
 fn garbage_is_refused() {
     in_spite_of("garbage", |name| {
-        for bytes in
-            [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", b"PDUC\x0d\0\0\x01", b"PDUC\x0d\0\x07\x02", b"PDUC"]
-        {
+        // The header of a domain's record: magic number, version, kind of meeting and of the record.
+        let [low, high] = VERSION.to_le_bytes();
+        let header = |meeting, record| [&b"PDUC"[..], &[low, high, meeting, record]].concat();
+        let (nothing, none) = (header(0, 1), header(7, 2));
+        for bytes in [&b"x"[..], b"GET / HTTP/1.0\r\n\r\n", &nothing, &none, b"PDUC"] {
             let conn = connect(name, 0);
             assert_eq!(conn.send(bytes, &[]), Ok(Sent::Done));
             assert_eq!(refusal(&conn), JoinRefusal::Malformed, "{bytes:?}");
@@ -106,9 +108,10 @@ fn garbage_is_refused() {
         let conn = connect(name, 1);
         assert_eq!(conn.send(&[0xff; MESSAGE_LIMIT], &[]), Ok(Sent::Done));
         assert_eq!(refusal(&conn), JoinRefusal::Malformed);
+        let link = [header(0, 2), vec![1, 7, 9]].concat();
         for cut in 8..11 {
             let conn = connect(name, 0);
-            assert_eq!(conn.send(&b"PDUC\x0d\0\0\x02\x01\x07\x09"[..cut], &[]), Ok(Sent::Done));
+            assert_eq!(conn.send(&link[..cut], &[]), Ok(Sent::Done));
             let why = refusal(&conn);
             // Whole, it asks for a link of a unit that there is not.
             assert!(matches!(why, JoinRefusal::Malformed | JoinRefusal::NotAMember { .. }), "{cut}: {why}");
