@@ -100,6 +100,38 @@ impl Comb {
         (i < self.count && rest < self.width).then(|| self.base + i * self.width + rest)
     }
 
+    /// What lies in `lo..hi` (`lo ≤ hi`), counted from `to` on instead of from `lo`: a first block that is cut,
+    /// and the others. Empty combs stand behind.
+    pub(crate) fn carried(&self, lo: u64, hi: u64, to: u64) -> [Comb; 2] {
+        let (first, after) = if lo < hi && self.count > 0 { self.blocks_meeting(lo, hi) } else { (0, 0) };
+        if first == after {
+            return [Comb::EMPTY; 2];
+        }
+        let begin = self.block_start(first);
+        let cut = begin < lo || after - first == 1;
+        let whole = if cut { first + 1 } else { first };
+        let rest = match after - whole {
+            0 => Comb::EMPTY,
+            1 => {
+                let (a, b) = self.block(whole);
+                Comb::interval(a - lo + to, b.min(hi) - lo + to, self.base + whole * self.width)
+            }
+            count => {
+                let (start, end) = (self.block_start(whole) - lo + to, self.end.min(hi) - lo + to);
+                Comb { start, count, end, base: self.base + whole * self.width, ..*self }
+            }
+        };
+        if !cut {
+            return [rest, Comb::EMPTY];
+        }
+        let (from, until) = (begin.max(lo), self.block_end(first).min(hi));
+        let place = self.base + first * self.width + (from - begin);
+        match Comb::interval(from - lo + to, until - lo + to, place) {
+            none if none.is_empty() => [rest, Comb::EMPTY],
+            part => [part, rest],
+        }
+    }
+
     fn block_start(&self, i: u64) -> u64 {
         self.start + i * self.period
     }

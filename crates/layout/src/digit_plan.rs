@@ -18,7 +18,7 @@ type Round = (u64, u64, u64);
 /// A digit that makes the own unit's number is fixed; one that makes only the partner's number lists
 /// partners; all others are loops, the same for every partner.
 pub(crate) fn plan(task: Task) -> Option<Vec<Transfer>> {
-    let Task { own, other, unit, side } = task;
+    let Task { own, other, unit, side, .. } = task;
     let (a, b) = refine(&digits(own)?, &digits(other)?)?;
     let (mut other_at, mut partner_at) = (0, 0);
     // Radix, what one more adds to the partner's number, and to the own offset.

@@ -233,6 +233,22 @@ pub enum LayoutError {
         /// Another unit that holds it; the same when two boxes of one unit overlap.
         second: u64,
     },
+    /// A window past the end of an array.
+    #[error("a window ends at {hi} in dimension {dim}, past its size {size}")]
+    WindowOutside {
+        /// The dimension.
+        dim: usize,
+        /// Where the window ends.
+        hi: u64,
+        /// The size.
+        size: u64,
+    },
+    /// A layout of which no box can be taken alone.
+    #[error("a part of a {kind} layout has no boxes: only a whole array can be taken from or into it")]
+    NoWindow {
+        /// `digits` or `stripe`.
+        kind: &'static str,
+    },
     /// Two mappings over datasets of different shapes.
     #[error("the source has shape {src:?}, the destination {dst:?}")]
     ShapesDiffer {
@@ -294,6 +310,8 @@ impl LayoutError {
             LayoutError::Overlap { .. } => "overlap",
             LayoutError::ShapesDiffer { .. } => "shapes_differ",
             LayoutError::ElemsDiffer { .. } => "elems_differ",
+            LayoutError::WindowOutside { .. } => "window_outside",
+            LayoutError::NoWindow { .. } => "no_window",
             LayoutError::TooMany { .. } => "too_many",
         }
     }

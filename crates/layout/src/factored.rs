@@ -16,7 +16,12 @@ use crate::walk::odometer;
 /// Plans one unit; offsets count in grains of `elem_len` bytes.
 pub(crate) fn plan(task: Task, elem_len: u64) -> Vec<Transfer> {
     let mut f = Factored { task, families: Vec::new(), found: Vec::new() };
-    for piece in task.own.pieces(task.unit, task.side == Side::Reader) {
+    let own = task.own.pieces(task.unit, task.side == Side::Reader);
+    let own = match task.window {
+        None => own,
+        Some(window) => own.iter().flat_map(|piece| window.carry(piece, task.side)).collect(),
+    };
+    for piece in own {
         match task.other.bound() {
             Bound::Regular(r) | Bound::Stripes(r) => f.meet_regular(&piece, r),
             Bound::Boxes(b) => f.meet_boxes(&piece, b),
@@ -118,7 +123,7 @@ impl Factored<'_> {
     }
 
     fn meet_boxes(&mut self, piece: &Piece, boxes: &Boxes) {
-        let Task { own, other, unit, side } = self.task;
+        let Task { own, other, unit, side, .. } = self.task;
         let mut near: Vec<Held> = Vec::new();
         boxes.for_each_meeting(&piece.bounds(), |held, _| near.push(*held));
         near.sort_unstable_by_key(|h| (h.unit, h.base));

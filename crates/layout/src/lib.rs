@@ -48,6 +48,7 @@ mod stats;
 mod text;
 mod transfer;
 mod walk;
+mod window;
 
 pub use cache::{Direction, PlanCache};
 pub use comb::{intersect, Comb, Family};
@@ -60,3 +61,4 @@ pub use plan::Plan;
 pub use stats::{run_sizes, traffic, RunSizes, Traffic, MAX_TRAFFIC_CELLS};
 pub use text::{Layout, MAX_BOXES_TEXT_BYTES, MAX_DIGITS, MAX_TEXT_BYTES};
 pub use transfer::{Tables, Transfer, MAX_TABLE_OPS};
+pub use window::Window;

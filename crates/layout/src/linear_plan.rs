@@ -10,7 +10,7 @@ use crate::LayoutError;
 
 /// The own side is stripes: every unit of the other is looked at.
 pub(crate) fn stripes_to_parts(task: Task, own: &Regular) -> Result<Vec<Transfer>, LayoutError> {
-    let Task { own: mine, other, unit, side } = task;
+    let Task { own: mine, other, unit, side, .. } = task;
     let stripes = Stripes::new(&own.dims[0], mine.elem_len(), mine.units(), mine.dataset().len_bytes());
     let writing = side == Side::Writer;
     let mut transfers = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn stripes_to_parts(task: Task, own: &Regular) -> Result<Vec<Transfer
 
 /// The other side is stripes: those that the own part's runs fall to.
 pub(crate) fn part_to_stripes(task: Task, other: &Regular) -> Result<Vec<Transfer>, LayoutError> {
-    let Task { own, other: theirs, unit, side } = task;
+    let Task { own, other: theirs, unit, side, .. } = task;
     let stripes = Stripes::new(&other.dims[0], own.elem_len(), theirs.units(), own.dataset().len_bytes());
     let reading = side == Side::Reader;
     let part = Arc::new(nests(own, unit, reading, &stripes)?);

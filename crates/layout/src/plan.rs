@@ -3,6 +3,7 @@
 use crate::linear_plan::{part_to_stripes, stripes_to_parts};
 use crate::mapping::{Bound, Mapping};
 use crate::transfer::Transfer;
+use crate::window::Window;
 use crate::{digit_plan, factored, runs, LayoutError};
 
 /// All transfers that one unit takes part in, as reader or as writer; made by each unit for itself, without
@@ -39,6 +40,8 @@ pub(crate) struct Task<'a> {
     pub other: &'a Mapping,
     pub unit: u64,
     pub side: Side,
+    /// What the two sides share, where that is not all.
+    pub window: Option<&'a Window>,
 }
 
 impl Task<'_> {
@@ -62,7 +65,7 @@ impl Plan {
     /// many uneven rows) and the part falls into too many runs.
     pub fn to_reader(src: &Mapping, dst: &Mapping, dst_unit: u64) -> Result<Plan, LayoutError> {
         check_pair(src, dst)?;
-        Plan::make(Task { own: dst, other: src, unit: dst_unit, side: Side::Reader })
+        Plan::make(Task { own: dst, other: src, unit: dst_unit, side: Side::Reader, window: None })
     }
 
     /// The transfers that empty unit `src_unit` of the writer's mapping, by rising destination unit.
@@ -71,7 +74,53 @@ impl Plan {
     /// As [`Plan::to_reader`].
     pub fn from_writer(src: &Mapping, dst: &Mapping, src_unit: u64) -> Result<Plan, LayoutError> {
         check_pair(src, dst)?;
-        Plan::make(Task { own: src, other: dst, unit: src_unit, side: Side::Writer })
+        Plan::make(Task { own: src, other: dst, unit: src_unit, side: Side::Writer, window: None })
+    }
+
+    /// The transfers that fill what unit `dst_unit` of the reader's mapping has of the window, its halo included,
+    /// by rising source unit; the two mappings are of different datasets.
+    ///
+    /// # Errors
+    /// [`LayoutError::WindowOutside`], [`LayoutError::IndexDims`]; [`LayoutError::NoWindow`] for digits and
+    /// stripes; [`LayoutError::UnitOutOfRange`]; what [`Mapping::check_writer`] says of the source.
+    pub fn window_to_reader(
+        src: &Mapping,
+        dst: &Mapping,
+        dst_unit: u64,
+        window: &Window,
+    ) -> Result<Plan, LayoutError> {
+        let task = Task { own: dst, other: src, unit: dst_unit, side: Side::Reader, window: Some(window) };
+        Plan::make_window(task, window)
+    }
+
+    /// The transfers that take from unit `src_unit` of the writer's mapping what it has of the window, by rising
+    /// destination unit.
+    ///
+    /// # Errors
+    /// As [`Plan::window_to_reader`].
+    pub fn window_from_writer(
+        src: &Mapping,
+        dst: &Mapping,
+        src_unit: u64,
+        window: &Window,
+    ) -> Result<Plan, LayoutError> {
+        let task = Task { own: src, other: dst, unit: src_unit, side: Side::Writer, window: Some(window) };
+        Plan::make_window(task, window)
+    }
+
+    fn make_window(task: Task, window: &Window) -> Result<Plan, LayoutError> {
+        let (src, dst) = task.side.ordered(task.own, task.other);
+        window.check(src.dataset(), dst.dataset())?;
+        for mapping in [src, dst] {
+            if let Bound::Digits(_) | Bound::Stripes(_) = mapping.bound() {
+                return Err(LayoutError::NoWindow { kind: mapping.layout().kind_name() });
+            }
+        }
+        src.check_writer()?;
+        match window.is_empty() {
+            true => Ok(Plan { transfers: Vec::new() }),
+            false => Plan::make(task),
+        }
     }
 
     fn make(task: Task) -> Result<Plan, LayoutError> {

@@ -17,7 +17,7 @@ pub(crate) const MAX_ROWS: u64 = 1 << 24;
 /// Plans one unit where one side is digits and the other regular or boxes, by looking at every unit of the
 /// other.
 pub(crate) fn plan(task: Task) -> Result<Vec<Transfer>, LayoutError> {
-    let Task { own, other, unit, side } = task;
+    let Task { own, other, unit, side, .. } = task;
     let own_digits = matches!(own.bound(), Bound::Digits(_));
     let (digit_map, array) = if own_digits { (own, other) } else { (other, own) };
     let Bound::Digits(digits) = digit_map.bound() else { return Ok(Vec::new()) };

@@ -5,7 +5,10 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{random_digits, random_regular, random_shape, random_spec, Rng, Spec};
-use polyduct_layout::{run_sizes, traffic, Dataset, Layout, Mapping, Plan, Transfer, MAX_TABLE_OPS};
+use polyduct_layout::{
+    run_sizes, traffic, Dataset, Dims, IndexBox, Layout, LayoutError, Mapping, Plan, Transfer, Window,
+    MAX_TABLE_OPS,
+};
 
 const ELEMS: [&str; 5] = ["u8", "i16", "bytes(3)", "f32", "f64"];
 
@@ -106,21 +109,51 @@ fn box_elements(b: &polyduct_layout::IndexBox, shape: &[u64]) -> Vec<u64> {
 
 fn check_pair(src: &Spec, dst: &Spec, shape: &[u64], elem: &str) {
     let data = Dataset::new(shape, elem.parse().unwrap()).unwrap();
-    let e = data.elem().len_bytes();
     let what = format!("{shape:?} {elem}: {} -> {}", src.text(), dst.text());
     let (a, b) = (bind(src, &data), bind(dst, &data));
-    a.check_writer().unwrap_or_else(|e| panic!("{what}: {e}"));
-    let memories: Vec<_> = (0..a.units()).map(|u| src.memory(shape, e, u)).collect();
     let matrix = traffic(&a, &b).unwrap();
+    check_plans(&what, (src, &a), (dst, &b), &Some, &|side| {
+        let plan = match side {
+            Side::Reader(d) => Plan::to_reader(&a, &b, d),
+            Side::Writer(s) => Plan::from_writer(&a, &b, s),
+        };
+        let plan = plan.unwrap_or_else(|e| panic!("{what}: {e}"));
+        for t in plan.transfers() {
+            assert_eq!(matrix.bytes(t.src_unit(), t.dst_unit()), t.bytes());
+        }
+        assert_eq!(run_sizes(&plan).unwrap().bytes(), plan.bytes());
+        plan
+    });
+}
+
+/// The unit for which a plan is made.
+enum Side {
+    Reader(u64),
+    Writer(u64),
+}
+
+/// Whether the plans of all units bring each byte of the readers once, from where it is; `comes` says which byte
+/// of the source's file a byte of the destination's is, if it comes at all.
+fn check_plans(
+    what: &str,
+    (src, a): (&Spec, &Mapping),
+    (dst, b): (&Spec, &Mapping),
+    comes: &dyn Fn(u64) -> Option<u64>,
+    plan_of: &dyn Fn(Side) -> Plan,
+) {
+    a.check_writer().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let memory = |spec: &Spec, map: &Mapping, unit| {
+        spec.memory(map.dataset().shape(), map.dataset().elem().len_bytes(), unit)
+    };
+    let memories: Vec<_> = (0..a.units()).map(|u| memory(src, a, u)).collect();
     let mut seen: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
     for d in 0..b.units() {
-        let want = dst.memory(shape, e, d);
+        let want: Vec<Option<u64>> = memory(dst, b, d).iter().map(|&(byte, _)| comes(byte)).collect();
         let mut got = vec![None; want.len()];
-        let plan = Plan::to_reader(&a, &b, d).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(plan.bytes(), want.len() as u64, "{what}");
-        assert_eq!(run_sizes(&plan).unwrap().bytes(), plan.bytes());
+        let plan = plan_of(Side::Reader(d));
+        assert_eq!(plan.bytes(), want.iter().flatten().count() as u64, "{what}");
         for t in plan.transfers() {
-            assert_eq!((t.dst_unit(), matrix.bytes(t.src_unit(), d)), (d, t.bytes()));
+            assert_eq!(t.dst_unit(), d);
             let mut pairs = byte_pairs(t);
             assert!(!pairs.is_empty(), "{what}: an empty transfer");
             for &(from, to) in &pairs {
@@ -132,12 +165,10 @@ fn check_pair(src: &Spec, dst: &Spec, shape: &[u64], elem: &str) {
             pairs.sort_unstable();
             assert!(seen.insert((t.src_unit(), d), pairs).is_none(), "{what}: two transfers for one pair");
         }
-        for (at, byte) in got.iter().enumerate() {
-            assert_eq!(*byte, Some(want[at].0), "{what}: unit {d} byte {at}");
-        }
+        assert_eq!(got, want, "{what}: unit {d}");
     }
     for s in 0..a.units() {
-        for t in Plan::from_writer(&a, &b, s).unwrap_or_else(|e| panic!("{what}: {e}")).transfers() {
+        for t in plan_of(Side::Writer(s)).transfers() {
             assert_eq!(t.src_unit(), s);
             let mut pairs = byte_pairs(t);
             pairs.sort_unstable();
@@ -146,6 +177,68 @@ fn check_pair(src: &Spec, dst: &Spec, shape: &[u64], elem: &str) {
         }
     }
     assert!(seen.is_empty(), "{what}: writers do not know of {:?}", seen.keys());
+}
+
+/// Boxes of the same sizes in two shapes, of random dimensions of which those of size 1 may be on one side alone.
+fn random_window(rng: &mut Rng) -> (Vec<u64>, Vec<u64>, Window) {
+    let sizes: Vec<u64> = (0..rng.below(4)).map(|_| rng.below(7)).collect();
+    let mut side = || {
+        let (mut shape, mut lo, mut hi) = (Vec::new(), Vec::new(), Vec::new());
+        let mut dim = |rng: &mut Rng, size: u64| {
+            let (before, after) = (rng.below(4), rng.below(4));
+            shape.push(before + size + after);
+            lo.push(before);
+            hi.push(before + size);
+        };
+        for &size in &sizes {
+            if rng.chance(4) {
+                dim(rng, 1);
+            }
+            // A dimension of size 1 may be missing.
+            if size != 1 || rng.chance(2) {
+                dim(rng, size);
+            }
+        }
+        let dims = |numbers: &[u64]| Dims::from_slice(numbers).unwrap();
+        (shape, IndexBox { lo: dims(&lo), hi: dims(&hi) })
+    };
+    let ((a, src), (b, dst)) = (side(), side());
+    (a, b, Window::new(src, dst).unwrap())
+}
+
+#[test]
+fn boxes_of_one_array_become_boxes_of_another() {
+    let mut compared = 0;
+    for seed in 0..4000 {
+        let mut rng = Rng(seed ^ 0x3c3c_0000);
+        let (from, to, window) = random_window(&mut rng);
+        let (src, dst) = (random_spec(&mut rng, &from, true), random_spec(&mut rng, &to, false));
+        let elem = rng.pick(&ELEMS);
+        let data = |shape: &[u64]| Dataset::new(shape, elem.parse().unwrap()).unwrap();
+        let (a, b) = (bind(&src, &data(&from)), bind(&dst, &data(&to)));
+        let what = format!("{elem}: {} {from:?} -> {} {to:?}, {window:?}", src.text(), dst.text());
+        let make = |side: &Side| match *side {
+            Side::Reader(d) => Plan::window_to_reader(&a, &b, d, &window),
+            Side::Writer(s) => Plan::window_from_writer(&a, &b, s, &window),
+        };
+        let whole = |spec: &Spec| matches!(spec, Spec::Digits { .. } | Spec::Stripe { .. });
+        if whole(&src) || whole(&dst) {
+            assert!(matches!(make(&Side::Reader(0)), Err(LayoutError::NoWindow { .. })), "{what}");
+            continue;
+        }
+        let e = data(&to).elem().len_bytes();
+        let pairs: BTreeMap<u64, u64> = box_elements(window.dst(), &to)
+            .into_iter()
+            .zip(box_elements(window.src(), &from))
+            .filter(|_| !window.is_empty())
+            .collect();
+        let comes = |byte: u64| pairs.get(&(byte / e)).map(|elem| elem * e + byte % e);
+        check_plans(&what, (&src, &a), (&dst, &b), &comes, &|side| {
+            make(&side).unwrap_or_else(|e| panic!("{what}: {e}"))
+        });
+        compared += 1;
+    }
+    assert!(compared > 1500, "{compared}");
 }
 
 #[test]
