@@ -146,7 +146,7 @@ pub fn read(spec: &Spec) -> Result<Report, String> {
     wait(spec);
     let text = |e: polyduct::Error| e.to_string();
     let port = open(&format!("pipe:{}", spec.pipe)).timeout(Duration::from_secs(60));
-    let rule = Rule { pattern: "*".into(), layout: "block".into(), expect: Expect::default() };
+    let rule = Rule { pattern: "*".into(), layout: "block".into(), ..Rule::default() };
     let mut input = port.read_arrays(&[rule]).map_err(text)?;
     let changes = input.arrays().iter().any(|part| part.open.is_some());
     let mut memory = vec![1; input.local_len_bytes()];

@@ -4,10 +4,11 @@
 use crate::error::{Mismatch, PipeError, Refusal};
 use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish, VALUES};
 use polyduct_copy::Conversion;
-use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping};
+use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Window};
 use polyduct_os::segment::{Access, Segment};
-use polyduct_port::{check_names, is_pattern, lay_out, select, ArrayPart, BundleError, Changes};
-use polyduct_port::{Options, PortError, MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES, VALUES_BYTES};
+use polyduct_port::{check_name, check_names, is_pattern, lay_out, look_up, select};
+use polyduct_port::{ArrayPart, BundleError, Changes, Options, PortError};
+use polyduct_port::{MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES, VALUES_BYTES};
 use polyduct_slots::geometry::MAX_WORDS;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -89,18 +90,18 @@ impl<'a> Kinds<'a> {
         place((0..self.of.len()).map(len), &self.open)
     }
 
-    /// The parts of a unit, of these arrays.
+    /// The parts of a unit, of arrays that are called so and change so.
     pub fn parts<'n>(
         &self,
-        arrays: impl Iterator<Item = &'n Array>,
+        arrays: impl Iterator<Item = (&'n str, Option<Changes>)>,
         unit: u32,
     ) -> Result<Vec<ArrayPart>, BundleError> {
         let places = self.lay_out(unit)?;
-        let part = |(given, (array, at)): (&Array, (usize, Range<usize>))| ArrayPart {
-            name: given.name.clone(),
+        let part = |((name, open), (array, at)): ((&str, _), (usize, Range<usize>))| ArrayPart {
+            name: name.to_owned(),
             mapping: self.mapping(array).clone(),
             at,
-            open: given.open,
+            open,
         };
         Ok(arrays.zip(places.at.into_iter().enumerate()).map(part).collect())
     }
@@ -175,10 +176,22 @@ fn check_open(array: &Array, dim: u32) -> Result<(), BundleError> {
 
 /// An array that a reader program takes.
 pub(crate) struct Taken<'a> {
-    /// Which of the writers' arrays it is.
-    pub array: usize,
+    /// What the reader calls it.
+    pub name: &'a str,
     /// Its layout, as text.
     pub layout: &'a str,
+    /// Whether its size changes: then it is one of the writers' arrays.
+    pub open: Option<Changes>,
+    /// What comes from where.
+    pub from: Vec<From>,
+}
+
+/// What comes from one of the writers' arrays.
+pub(crate) struct From {
+    /// Which it is.
+    pub array: usize,
+    /// The boxes, unless it is all of the one and all of the other.
+    pub window: Option<Window>,
     pub conversion: Option<Conversion>,
 }
 
@@ -188,43 +201,98 @@ pub(crate) struct Taken<'a> {
 /// # Errors
 /// What the two do not agree on.
 pub(crate) fn bind_readers<'a>(
-    arrays: &[Array],
+    arrays: &'a [Array],
     takes: &'a Takes,
     units: u32,
 ) -> Result<(Vec<Taken<'a>>, Kinds<'a>), Refusal> {
     let (mut taken, mut kinds) = (Vec::new(), Kinds::new(units));
-    for (array, wish) in wanted(arrays, takes).map_err(Refusal::Terms)? {
-        let given = &arrays[array];
-        let mut given_data = from_wire(given).map_err(|source| misfit(&given.name, source))?;
-        if given.open.is_some() {
-            // What it is in a step, that step says.
-            given_data = smallest(given).map_err(|source| misfit(&given.name, source))?;
-        }
-        let (elem, conversion) = check_wish(given, given_data.elem(), wish).map_err(Refusal::Terms)?;
-        let dataset = Dataset::new(given_data.shape(), elem).map_err(|e| misfit(&given.name, e))?;
-        let layout = match (&wish.layout[..], given.open) {
+    for Wanted { name, wish, sources } in wanted(arrays, takes)? {
+        let (from, dataset) = resolve(arrays, (name, wish), &sources)?;
+        let open = arrays[sources[0]].open;
+        let layout = match (&wish.layout[..], open) {
             (PARTNER, Some(Changes::Dim(_))) => EVERYTHING,
             (layout, _) => layout,
         };
-        kinds.add(layout, dataset, false).map_err(|e| misfit(&given.name, e))?;
-        if given.open.is_some() {
+        kinds.add(layout, dataset, false).map_err(|e| misfit(name, e))?;
+        for piece in &from {
+            check_layouts(&arrays[piece.array], kinds.mapping(taken.len()), piece)
+                .map_err(|e| misfit(name, e))?;
+        }
+        if open.is_some() {
             kinds.open.push(taken.len());
         }
-        taken.push(Taken { array, layout: &wish.layout, conversion });
+        taken.push(Taken { name, layout: &wish.layout, open, from });
     }
     kinds.has_values = false;
     Ok((taken, kinds))
 }
 
-/// An array whose size changes, where it is smallest.
-fn smallest(array: &Array) -> Result<Dataset, LayoutError> {
+/// Whether boxes can be taken from, and elements converted on the way between, layouts of these kinds: unit 0
+/// refuses what the plan of a unit would.
+fn check_layouts(given: &Array, reads: &Mapping, piece: &From) -> Result<(), LayoutError> {
+    if piece.window.is_none() && piece.conversion.is_none() {
+        return Ok(());
+    }
+    let writes: Layout = given.layout.parse()?;
+    for kind in [writes.kind_name(), reads.layout().kind_name()] {
+        match kind {
+            "stripe" if piece.conversion.is_some() => {
+                let (src, dst) = (given.elem.parse()?, reads.dataset().elem());
+                return Err(LayoutError::ElemsDiffer { src, dst });
+            }
+            "stripe" | "digits" if piece.window.is_some() => return Err(LayoutError::NoWindow { kind }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What comes from which of these arrays for one that a reader wants, and what it is then; of one whose size
+/// changes where it is smallest, as what it is in a step, that step says.
+fn resolve(
+    arrays: &[Array],
+    (name, wish): (&str, &Wish),
+    sources: &[usize],
+) -> Result<(Vec<From>, Dataset), Refusal> {
+    let first = &arrays[sources[0]];
+    let assembly = wish.of.as_ref().filter(|of| of.renamed().is_none());
+    let (shape, windows) = match assembly {
+        None => {
+            check_shape(first, wish).map_err(Refusal::Terms)?;
+            (smallest(first), vec![None])
+        }
+        Some(assembly) => {
+            let unfit = |error: BundleError| Refusal::Terms(Mismatch::Arrays { error: error.to_string() });
+            if let Some(open) = sources.iter().map(|&at| &arrays[at]).find(|array| array.open.is_some()) {
+                let (what, found) = ("a piece", format!("of {:?}, whose size changes", open.name));
+                let expected = "one of an array of one size; that one is taken whole".into();
+                return Err(unfit(BundleError::Size { name: name.to_owned(), what, found, expected }));
+            }
+            let shapes: Vec<&[u64]> = sources.iter().map(|&at| &arrays[at].shape[..]).collect();
+            let resolved = assembly.resolve(name, &shapes, wish.shape.as_deref()).map_err(unfit)?;
+            (resolved.0, resolved.1.into_iter().map(Some).collect())
+        }
+    };
+    let elem = wish.elem.as_ref().unwrap_or(&first.elem);
+    let mut from = Vec::with_capacity(sources.len());
+    for (&array, window) in sources.iter().zip(windows) {
+        let conversion = check_elem(&arrays[array], elem, wish.convert).map_err(Refusal::Terms)?;
+        from.push(From { array, window, conversion });
+    }
+    let elem: Result<ElemType, LayoutError> = elem.parse();
+    let dataset = elem.and_then(|elem| Dataset::new(&shape, elem));
+    Ok((from, dataset.map_err(|source| misfit(name, source))?))
+}
+
+/// The shape of an array; of one whose size changes where it is smallest.
+fn smallest(array: &Array) -> Vec<u64> {
     let mut shape = array.shape.clone();
     match array.open {
         Some(Changes::Dim(dim)) => shape.iter_mut().skip(dim as usize).take(1).for_each(|n| *n = 0),
         Some(Changes::Whole) => shape.fill(0),
         None => {}
     }
-    Dataset::new(&shape, array.elem.parse()?)
+    shape
 }
 
 /// A layout that does not fit an array; the rendezvous adds whose.
@@ -233,14 +301,26 @@ fn misfit(name: &str, source: LayoutError) -> Refusal {
     Refusal::Terms(Mismatch::Layout { unit: crate::serve::HOST, error })
 }
 
-/// The arrays that a reader program takes, and what it wants of each; values come along.
-fn wanted<'a>(arrays: &[Array], takes: &'a Takes) -> Result<Vec<(usize, &'a Wish)>, Mismatch> {
+/// An array that a reader program wants.
+struct Wanted<'a> {
+    name: &'a str,
+    wish: &'a Wish,
+    /// The writers' arrays from which it comes; at least one.
+    sources: Vec<usize>,
+}
+
+/// The arrays that a reader program takes, in the writers' order, those that are put together behind them; values
+/// come along.
+fn wanted<'a>(arrays: &'a [Array], takes: &'a Takes) -> Result<Vec<Wanted<'a>>, Refusal> {
+    let unfit = |error: BundleError| Refusal::Terms(Mismatch::Arrays { error: error.to_string() });
     let (named, values) = match arrays {
-        [named @ .., last] if last.name == VALUES => (named, Some((arrays.len() - 1, values_wish()))),
+        [named @ .., last] if last.name == VALUES => (named, Some(arrays.len() - 1)),
         arrays => (arrays, None),
     };
     let mut wanted = match takes {
-        Takes::One(wish) if named.len() == 1 => vec![(0, wish)],
+        Takes::One(wish) if named.len() == 1 => {
+            vec![Wanted { name: &named[0].name, wish, sources: vec![0] }]
+        }
         Takes::One(_) => {
             let mut names: Vec<String> = named.iter().take(8).map(|a| format!("{:?}", a.name)).collect();
             if named.len() > names.len() {
@@ -249,19 +329,52 @@ fn wanted<'a>(arrays: &[Array], takes: &'a Takes) -> Result<Vec<(usize, &'a Wish
             let (n, names) = (named.len(), names.join(", "));
             let error =
                 format!("the writer gives {n} arrays ({names}): the reader must say which, by layouts");
-            return Err(Mismatch::Arrays { error });
+            return Err(Refusal::Terms(Mismatch::Arrays { error }));
         }
-        Takes::Named(rules) => {
-            let (names, patterns): (Vec<&str>, Vec<&str>) = (
-                named.iter().map(|a| a.name.as_str()).collect(),
-                rules.iter().map(|r| r.0.as_str()).collect(),
-            );
-            let selected =
-                select(&names, &patterns).map_err(|e| Mismatch::Arrays { error: e.to_string() })?;
-            selected.into_iter().map(|(array, rule)| (array, &rules[rule].1)).collect()
-        }
+        Takes::Named(rules) => choose(named, rules).map_err(unfit)?,
     };
-    wanted.extend(values);
+    wanted.extend(values.map(|at| Wanted { name: VALUES, wish: values_wish(), sources: vec![at] }));
+    Ok(wanted)
+}
+
+/// The arrays that rules choose, and those that they put together.
+fn choose<'a>(named: &'a [Array], rules: &'a [(String, Wish)]) -> Result<Vec<Wanted<'a>>, BundleError> {
+    let names: Vec<&str> = named.iter().map(|a| a.name.as_str()).collect();
+    let (made, plain): (Vec<_>, Vec<_>) = rules.iter().partition(|(_, wish)| wish.of.is_some());
+    let pieces = |wish: &'a Wish| wish.of.iter().flat_map(|of| &of.pieces);
+    let sources: Vec<&str> =
+        made.iter().flat_map(|(_, wish)| pieces(wish)).map(|piece| piece.array.as_str()).collect();
+    let (found, missing) = match look_up(&names, &sources) {
+        Ok(found) => (found, Vec::new()),
+        Err(BundleError::Missing { names, .. }) => (Vec::new(), names),
+        Err(other) => return Err(other),
+    };
+    let patterns: Vec<&str> = plain.iter().map(|(pattern, _)| pattern.as_str()).collect();
+    // What is missing of either kind is told at once.
+    let selected = match select(&names, &patterns, &found.iter().copied().collect()) {
+        Ok(selected) if missing.is_empty() => selected,
+        Ok(_) => return Err(BundleError::Missing { names: missing, of: names.len() }),
+        Err(BundleError::Missing { names, of }) => {
+            return Err(BundleError::Missing { names: [names, missing].concat(), of })
+        }
+        Err(other) => return Err(other),
+    };
+    let mut wanted: Vec<Wanted<'a>> = selected
+        .into_iter()
+        .map(|(array, rule)| Wanted { name: names[array], wish: &plain[rule].1, sources: vec![array] })
+        .collect();
+    let mut found = found.into_iter();
+    for (name, wish) in made {
+        wish.of.as_ref().map_or(Ok(()), |of| of.check(name))?;
+        let sources: Vec<usize> = found.by_ref().take(pieces(wish).count()).collect();
+        wanted.push(Wanted { name, wish, sources });
+    }
+    check_names(wanted.iter().map(|wanted| wanted.name)).or_else(|error| match error {
+        // A reader may take nothing, or the only array of a pipe that has no name.
+        BundleError::Empty => Ok(()),
+        BundleError::Name { .. } if wanted.iter().all(|wanted| wanted.name.is_empty()) => Ok(()),
+        error => Err(error),
+    })?;
     Ok(wanted)
 }
 
@@ -275,54 +388,65 @@ fn values_wish() -> &'static Wish {
 ///
 /// # Errors
 /// The first that is not.
-pub(crate) fn check_rules<'a>(rules: impl Iterator<Item = &'a str> + Clone) -> Result<(), BundleError> {
-    let (all, patterns) = (rules.clone().count(), rules.clone().filter(|rule| is_pattern(rule)).count());
-    match all - patterns {
+pub(crate) fn check_rules(rules: &[(String, Wish)]) -> Result<(), BundleError> {
+    let patterns = rules.iter().filter(|rule| is_pattern(&rule.0)).count();
+    let of = |wish: &Wish| wish.of.as_ref().map_or(0, |of| of.pieces.len());
+    match rules.len() - patterns {
         0 if patterns == 0 => return Err(BundleError::Empty),
         found if found > MAX_ARRAYS => return Err(BundleError::TooMany { found }),
-        _ if patterns > MAX_PATTERNS => return Err(BundleError::TooMany { found: all }),
+        _ if patterns > MAX_PATTERNS => return Err(BundleError::TooMany { found: rules.len() }),
         _ => {}
     }
-    match rules.clone().find(|rule| rule.len() > NAME_BYTES) {
-        Some(long) => Err(BundleError::Name {
-            name: long.chars().take(80).collect(),
-            why: "it has more than 512 bytes",
-        }),
-        None => Ok(()),
+    let pieces = rules.iter().map(|(_, wish)| of(wish)).sum::<usize>();
+    if pieces > MAX_ARRAYS {
+        return Err(BundleError::TooMany { found: pieces });
     }
+    for (name, wish) in rules {
+        if name.len() > NAME_BYTES {
+            let name = name.chars().take(80).collect();
+            return Err(BundleError::Name { name, why: "it has more than 512 bytes" });
+        }
+        if let Some(of) = &wish.of {
+            check_name(name)?;
+            of.check(name)?;
+        }
+    }
+    Ok(())
 }
 
-/// The element type that a reader gets, and the conversion to it, if what it wants of an array can be had.
-fn check_wish(
-    given: &Array,
-    elem: ElemType,
-    wish: &Wish,
-) -> Result<(ElemType, Option<Conversion>), Mismatch> {
-    let refuse = |what: &str, expected: String, found: String| {
-        let what = match &given.name[..] {
-            "" => what.to_owned(),
-            name => format!("the {what} of {name:?}"),
-        };
-        Err(Mismatch::Dataset { what, expected, found })
-    };
+/// Whether an array has the shape that a reader expects, if it expects one.
+fn check_shape(given: &Array, wish: &Wish) -> Result<(), Mismatch> {
     let differs = |shape: &&Vec<u64>| match given.open {
         None => **shape != given.shape,
         Some(_) => shape.len() != given.shape.len(),
     };
-    if let Some(shape) = wish.shape.as_ref().filter(differs) {
-        return refuse("shape", format!("{:?}", given.shape), format!("{shape:?}"));
+    match wish.shape.as_ref().filter(differs) {
+        Some(shape) => differ(given, "shape", format!("{:?}", given.shape), format!("{shape:?}")),
+        None => Ok(()),
     }
-    let Some(wanted) = wish.elem.as_ref().filter(|wanted| **wanted != given.elem) else {
-        return Ok((elem, None));
+}
+
+/// The conversion of an array's elements into those that a reader wants, if they can be had.
+fn check_elem(given: &Array, wanted: &str, convert: bool) -> Result<Option<Conversion>, Mismatch> {
+    if given.elem == wanted {
+        return Ok(None);
+    }
+    if !convert {
+        return differ(given, "dtype", given.elem.clone(), wanted.to_owned());
+    }
+    let types = given.elem.parse().ok().zip(wanted.parse().ok());
+    match types.and_then(|(from, to)| Conversion::between(from, to)) {
+        Some(conversion) => Ok(Some(conversion)),
+        None => Err(Mismatch::Conversion { from: given.elem.clone(), to: wanted.to_owned() }),
+    }
+}
+
+fn differ<T>(given: &Array, what: &str, expected: String, found: String) -> Result<T, Mismatch> {
+    let what = match &given.name[..] {
+        "" => what.to_owned(),
+        name => format!("the {what} of {name:?}"),
     };
-    if !wish.convert {
-        return refuse("dtype", given.elem.clone(), wanted.clone());
-    }
-    let to = wanted.parse().ok();
-    match to.and_then(|to| Some((to, Conversion::between(elem, to)?))) {
-        Some((to, conversion)) => Ok((to, Some(conversion))),
-        None => Err(Mismatch::Conversion { from: given.elem.clone(), to: wanted.clone() }),
-    }
+    Err(Mismatch::Dataset { what, expected, found })
 }
 
 /// The slots of a writer that learns its dataset from a reader.
@@ -399,7 +523,7 @@ pub(crate) fn check_terms(role: &Role, arrays: &[Array], units: u32) -> Result<(
         }
         Role::Reader { takes } => {
             if let Takes::Named(rules) = takes {
-                let checked = check_rules(rules.iter().map(|rule| rule.0.as_str()));
+                let checked = check_rules(rules);
                 checked.map_err(|e| Refusal::Terms(Mismatch::Arrays { error: e.to_string() }))?;
             }
             bind_readers(arrays, takes, units).map(drop)

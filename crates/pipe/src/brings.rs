@@ -36,7 +36,8 @@ impl Brings {
         bound: &Kinds<'_>,
         (unit, units): (u32, u32),
     ) -> Result<Brings, BundleError> {
-        let mut parts = bound.parts(arrays.iter(), unit)?;
+        let named = arrays.iter().map(|array| (&array.name[..], array.open));
+        let mut parts = bound.parts(named, unit)?;
         let values = parts.pop_if(|part| part.name == VALUES).map(|part| part.at);
         let limit = |(at, array): (usize, &Array)| {
             array.open?;

@@ -12,7 +12,9 @@ use crate::{local, net, At};
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
-use polyduct_port::{ArrayPart, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName};
+use polyduct_port::{
+    ArrayPart, Assembly, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName,
+};
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
 
@@ -145,7 +147,7 @@ impl Opening<'_> {
 }
 
 /// What a reader wants of an array, said to others.
-fn wish(layout: &str, expect: &Expect) -> Result<Wish, LayoutError> {
+fn wish(layout: &str, expect: &Expect, of: Option<&Assembly>) -> Result<Wish, LayoutError> {
     let layout = match layout {
         PARTNER => layout.to_owned(),
         layout => layout.parse::<Layout>()?.to_string(),
@@ -155,6 +157,7 @@ fn wish(layout: &str, expect: &Expect) -> Result<Wish, LayoutError> {
         shape: expect.shape.clone(),
         elem: expect.elem.map(|e| e.to_string()),
         convert: expect.convert,
+        of: of.cloned(),
     })
 }
 
@@ -173,11 +176,11 @@ impl Reader {
         expect: &Expect,
         options: &Options,
     ) -> Result<Reader, PipeError> {
-        Reader::enter(at.into(), options, || Ok(Takes::One(wish(layout, expect)?)))
+        Reader::enter(at.into(), options, || Ok(Takes::One(wish(layout, expect, None)?)))
     }
 
     /// The same for those of several arrays that the rules choose: each array as the first rule says that fits
-    /// its name. What no rule fits is not moved.
+    /// its name, and those that rules put together from boxes of the writers'. What no rule fits is not moved.
     ///
     /// # Errors
     /// As [`open`](Reader::open); [`PortError::Bundle`] for rules that cannot be, and
@@ -188,14 +191,15 @@ impl Reader {
         options: &Options,
     ) -> Result<Reader, PipeError> {
         Reader::enter(at.into(), options, || {
-            check_rules(rules.iter().map(|rule| rule.pattern.as_str()))?;
             let named = |rule: &Rule| {
                 let name = || rule.pattern.clone();
-                let wish = wish(&rule.layout, &rule.expect);
+                let wish = wish(&rule.layout, &rule.expect, rule.of.as_ref());
                 let wish = wish.map_err(|source| BundleError::Layout { name: name(), source })?;
                 Ok::<_, PipeError>((name(), wish))
             };
-            Ok(Takes::Named(rules.iter().map(named).collect::<Result<_, _>>()?))
+            let rules = rules.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+            check_rules(&rules)?;
+            Ok(Takes::Named(rules))
         })
     }
 

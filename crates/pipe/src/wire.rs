@@ -2,7 +2,7 @@
 //! [`polyduct_message::handshake`].
 
 use crate::error::Refusal;
-use polyduct_port::{Changes, OnLoss, Policy};
+use polyduct_port::{Assembly, Changes, OnLoss, Policy};
 use serde::{Deserialize, Serialize};
 
 /// What the messages begin with.
@@ -57,6 +57,8 @@ pub struct Wish {
     pub elem: Option<String>,
     /// Whether the element type may be converted on the way.
     pub convert: bool,
+    /// What the array is put together from, where it is not one of the writers'.
+    pub of: Option<Assembly>,
 }
 
 /// Which arrays a reader program takes.
@@ -64,7 +66,8 @@ pub struct Wish {
 pub enum Takes {
     /// The only one that there is.
     One(Wish),
-    /// Those whose names fit: see [`polyduct_port::select`].
+    /// Those whose names fit: see [`polyduct_port::select`]. What is put together has a name here that the
+    /// writers need not have.
     Named(Vec<(String, Wish)>),
 }
 
@@ -202,6 +205,6 @@ impl Takes {
 impl Wish {
     /// An array in this layout, whatever it is.
     pub fn layout(layout: &str) -> Wish {
-        Wish { layout: layout.to_owned(), shape: None, elem: None, convert: false }
+        Wish { layout: layout.to_owned(), shape: None, elem: None, convert: false, of: None }
     }
 }

@@ -10,7 +10,7 @@ use crate::threads::Threads;
 use crate::wire::{Array, Takes, VALUES};
 use changing::Changing;
 use polyduct_copy::{as_shared, Conversion, CopyError, Dest, Kernels, Source};
-use polyduct_layout::{LayoutError, Loop, OpTable, Plan, Transfer};
+use polyduct_layout::{LayoutError, Loop, OpTable, Plan, Transfer, Window};
 use polyduct_port::{ArrayPart, BundleError};
 use std::collections::{btree_map, hash_map, BTreeMap, HashMap};
 use std::ops::Range;
@@ -237,10 +237,10 @@ impl Work {
     ) -> Result<Work, Refusal> {
         let src = bind_writers(arrays, writers).map_err(misfit)?;
         let (taken, dst) = bind_readers(arrays, takes, units)?;
-        let parts = dst.parts(taken.iter().map(|taken| &arrays[taken.array]), unit).map_err(misfit)?;
+        let parts = dst.parts(taken.iter().map(|taken| (taken.name, taken.open)), unit).map_err(misfit)?;
         let changes = arrays.iter().any(|array| array.open.is_some());
         let all = changes.then_some(writers);
-        let supplies = supplies(arrays, &src, (&taken, &dst), unit, all).map_err(misfit)?;
+        let supplies = supplies(&src, (&taken, &dst), unit, all).map_err(misfit)?;
         let changing = changes.then(|| Changing::new(arrays, (&src, &dst), &taken, &supplies, (unit, units)));
         let changing = changing.transpose().map_err(misfit)?.map(Box::new);
         let (kernels, threads) = (kernels(&src), Threads::of(units));
@@ -389,13 +389,13 @@ pub fn supply_of(
 /// What writer units have for a reader unit of arrays whose size does not change: those that have something, or
 /// `all` of so many.
 fn supplies(
-    arrays: &[Array],
     src: &Kinds<'_>,
     (taken, dst): (&[Taken<'_>], &Kinds<'_>),
     unit: u32,
     all: Option<u32>,
 ) -> Result<Vec<Supply>, BundleError> {
-    let mut plans: HashMap<(usize, usize), Arc<Plan>> = HashMap::new();
+    // Between arrays that are alike plans are the same.
+    let mut plans: HashMap<(usize, usize, Option<Window>), Arc<Plan>> = HashMap::new();
     let mut supplies: BTreeMap<u32, (Supply, Vec<Range<usize>>)> = BTreeMap::new();
     let supply_of = |from: u32| {
         let places = src.lay_out(from)?;
@@ -413,13 +413,19 @@ fn supplies(
     for from in 0..all.unwrap_or(0) {
         supplies.insert(from, supply_of(from)?);
     }
-    for (array, taken) in taken.iter().enumerate().filter(|(_, taken)| arrays[taken.array].open.is_none()) {
-        let named =
-            |source: LayoutError| BundleError::Layout { name: arrays[taken.array].name.clone(), source };
-        let plan = match plans.entry((src.of[taken.array], dst.of[array])) {
+    let fixed = taken.iter().enumerate().filter(|(_, taken)| taken.open.is_none());
+    let pieces =
+        fixed.flat_map(|(array, taken)| taken.from.iter().map(move |from| (array, taken.name, from)));
+    for (array, name, piece) in pieces {
+        let named = |source: LayoutError| BundleError::Layout { name: name.to_owned(), source };
+        let plan = match plans.entry((src.of[piece.array], dst.of[array], piece.window)) {
             hash_map::Entry::Occupied(known) => known.into_mut(),
             hash_map::Entry::Vacant(new) => {
-                let plan = Plan::to_reader(src.mapping(taken.array), dst.mapping(array), unit.into());
+                let (src, dst, unit) = (src.mapping(piece.array), dst.mapping(array), unit.into());
+                let plan = match &piece.window {
+                    None => Plan::to_reader(src, dst, unit),
+                    Some(window) => Plan::window_to_reader(src, dst, unit, window),
+                };
                 new.insert(Arc::new(plan.map_err(named)?))
             }
         };
@@ -429,8 +435,8 @@ fn supplies(
                 btree_map::Entry::Occupied(known) => known.into_mut(),
                 btree_map::Entry::Vacant(new) => new.insert(supply_of(from)?),
             };
-            let slot = slots[taken.array].clone();
-            let (plan, conversion) = (plan.clone(), taken.conversion);
+            let slot = slots[piece.array].clone();
+            let (plan, conversion) = (plan.clone(), piece.conversion);
             supply.bytes += t.bytes();
             supply.legs.push(Leg { array, slot, plan, transfer, conversion });
         }

@@ -194,7 +194,8 @@ impl Writer {
             let bound = bind_writers(&arrays, options.units)?;
             let (slot_len, kernels) = (bound.lay_out(options.unit)?.len, kernels(&bound));
             // As large as they can be, without the values.
-            let parts = bound.parts(arrays.iter().filter(|array| array.name != VALUES), options.unit)?;
+            let named = arrays.iter().filter(|array| array.name != VALUES);
+            let parts = bound.parts(named.map(|array| (&array.name[..], array.open)), options.unit)?;
             let len = parts.iter().map(|part| part.at.end).max().unwrap_or(0);
             let brings = Brings::new(&arrays, &bound, (options.unit, options.units))?;
             let (scratch, closing) = (Vec::new(), false);

@@ -103,7 +103,7 @@ fn rules(specs: &[Spec]) -> Vec<Rule> {
     let rule = |(n, spec): (usize, &Spec)| Rule {
         pattern: name_of(n),
         layout: spec.reads().into(),
-        expect: Expect::default(),
+        ..Rule::default()
     };
     // Their order does not count.
     taken.map(rule).rev().collect()
@@ -278,7 +278,7 @@ fn named(name: &str, shape: &[u64], elem: ElemType) -> Array {
 }
 
 fn rule(pattern: &str, layout: &str) -> Rule {
-    Rule { pattern: pattern.into(), layout: layout.into(), expect: Expect::default() }
+    Rule { pattern: pattern.into(), layout: layout.into(), ..Rule::default() }
 }
 
 /// A writer of one unit that stays for as long as readers come in vain, and ends with the first that reads.

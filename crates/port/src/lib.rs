@@ -3,6 +3,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `bundle`, `select` | several named arrays in a step, and which of them a reader takes |
+//! | `assembly` | arrays that a reader puts together from boxes of several |
 //! | `names` | what ports and units are called in errors |
 //! | `options` | what a unit says when it opens a port |
 //! | `expect` | what a reader expects of the dataset |
@@ -13,6 +14,7 @@
 //! Nothing here moves bytes.
 #![forbid(unsafe_code)]
 
+mod assembly;
 mod bundle;
 mod error;
 mod expect;
@@ -22,6 +24,7 @@ mod select;
 mod stats;
 pub mod values;
 
+pub use assembly::{Assembly, Index, Join, Piece, MAX_PIECES};
 pub use bundle::{
     check_name, check_names, lay_out, Array, ArrayPart, BundleError, Changes, MAX_ARRAYS, NAME_BYTES,
 };
@@ -30,6 +33,6 @@ pub use expect::Expect;
 pub use names::{Peer, PortName, Side, UnitName};
 pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
 pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
-pub use select::{is_pattern, matches, select, Rule, MAX_PATTERNS};
+pub use select::{is_pattern, look_up, matches, select, Rule, MAX_PATTERNS};
 pub use stats::Stats;
 pub use values::{Value, ValuesError, VALUES_BYTES};

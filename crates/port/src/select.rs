@@ -1,7 +1,7 @@
 //! Which arrays of a bundle a reader takes: rules with names or patterns, of which the first that fits counts.
 
-use crate::{BundleError, Expect};
-use std::collections::HashMap;
+use crate::{Assembly, BundleError, Expect};
+use std::collections::{HashMap, HashSet};
 
 /// The most rules of a reader that are patterns; there may be one rule for each array besides.
 pub const MAX_PATTERNS: usize = 1024;
@@ -15,12 +15,15 @@ const LOOKED_FOR: usize = 20;
 /// What a reader program says of the arrays that it takes.
 #[derive(Clone, Debug, Default)]
 pub struct Rule {
-    /// A name, or a pattern: `*` stands for any characters, `/` included, and `?` for one.
+    /// A name, or a pattern: `*` stands for any characters, `/` included, and `?` for one. Of an array that is
+    /// put together its name.
     pub pattern: String,
     /// The program's layout of them, as text.
     pub layout: String,
     /// What it expects of them.
     pub expect: Expect,
+    /// What an array is put together from.
+    pub of: Option<Assembly>,
 }
 
 /// Whether a text is a pattern, and not a name.
@@ -54,11 +57,15 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The arrays that a reader with these rules takes, in the writer's order, each with the rule that counts: the
-/// first that fits.
+/// first that fits. Patterns leave out those that are `used` otherwise.
 ///
 /// # Errors
 /// [`BundleError::Missing`] with every rule that fits none.
-pub fn select(names: &[&str], rules: &[&str]) -> Result<Vec<(usize, usize)>, BundleError> {
+pub fn select(
+    names: &[&str],
+    rules: &[&str],
+    used: &HashSet<usize>,
+) -> Result<Vec<(usize, usize)>, BundleError> {
     let mut exact = HashMap::with_capacity(rules.len());
     let mut patterns = Vec::new();
     for (rule, &text) in rules.iter().enumerate() {
@@ -77,7 +84,9 @@ pub fn select(names: &[&str], rules: &[&str]) -> Result<Vec<(usize, usize)>, Bun
             let counts = first.is_none_or(|first| rule < first);
             if (counts || !fits[rule]) && matches(rules[rule], name) {
                 fits[rule] = true;
-                first = Some(first.map_or(rule, |first| first.min(rule)));
+                if !used.contains(&array) {
+                    first = Some(first.map_or(rule, |first| first.min(rule)));
+                }
             }
         }
         named.into_iter().for_each(|rule| fits[rule] = true);
@@ -91,11 +100,31 @@ pub fn select(names: &[&str], rules: &[&str]) -> Result<Vec<(usize, usize)>, Bun
     if missing.is_empty() {
         return Ok(taken);
     }
+    Err(lacking(&missing, names))
+}
+
+/// Which of these each wanted name is.
+///
+/// # Errors
+/// [`BundleError::Missing`] with every one that is none.
+pub fn look_up(names: &[&str], wanted: &[&str]) -> Result<Vec<usize>, BundleError> {
+    let known: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (*name, at)).collect();
+    let found: Vec<usize> = wanted.iter().filter_map(|name| known.get(name).copied()).collect();
+    if found.len() == wanted.len() {
+        return Ok(found);
+    }
+    let mut missing: Vec<&str> = wanted.iter().copied().filter(|name| !known.contains_key(name)).collect();
+    missing.dedup();
+    Err(lacking(&missing, names))
+}
+
+/// These are not among the names.
+fn lacking(missing: &[&str], names: &[&str]) -> BundleError {
     let near = |(at, text): (usize, &&str)| {
         let near = if at < LOOKED_FOR { nearest(text, names) } else { Vec::new() };
         ((*text).to_owned(), near)
     };
-    Err(BundleError::Missing { names: missing.iter().enumerate().map(near).collect(), of: names.len() })
+    BundleError::Missing { names: missing.iter().enumerate().map(near).collect(), of: names.len() }
 }
 
 /// The names most like one that there is not, the likest first.
@@ -113,6 +142,10 @@ fn nearest(text: &str, names: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn select(names: &[&str], rules: &[&str]) -> Result<Vec<(usize, usize)>, BundleError> {
+        super::select(names, rules, &HashSet::new())
+    }
 
     #[test]
     fn patterns_fit_what_shells_take_them_for_but_a_star_crosses_levels() {
@@ -145,6 +178,19 @@ mod tests {
         assert_eq!(select(&["c"], &["c", "*"]), Ok(vec![(0, 0)]));
         assert_eq!(select(&["c"], &["c", "c"]), Ok(vec![(0, 0)]));
         assert_eq!(select(&[""], &["*"]), Ok(vec![(0, 0)]));
+    }
+
+    #[test]
+    fn patterns_leave_out_what_is_used_otherwise() {
+        let names = ["q", "k", "o"];
+        let used = HashSet::from([0, 1]);
+        assert_eq!(super::select(&names, &["*"], &used), Ok(vec![(2, 0)]));
+        assert_eq!(super::select(&names, &["*", "k"], &used), Ok(vec![(1, 1), (2, 0)]));
+        assert_eq!(super::select(&names[..2], &["?"], &used), Ok(vec![]));
+        assert_eq!(look_up(&names, &["o", "q", "o"]), Ok(vec![2, 0, 2]));
+        let missing = vec![("v".to_owned(), vec![]), ("w".to_owned(), vec![])];
+        let found = look_up(&names, &["v", "o", "w"]);
+        assert_eq!(found, Err(BundleError::Missing { names: missing, of: 3 }));
     }
 
     #[test]

@@ -64,25 +64,25 @@ impl Changing {
         };
         let firsts: Vec<usize> = arrays.iter().map(begin).collect();
         let sized = |(array, taken): (usize, &Taken<'_>)| {
-            let given = &arrays[taken.array];
-            let open = given.open?;
+            let from = taken.from.first()?;
+            let (given, open) = (&arrays[from.array], taken.open?);
             let make = || {
                 let most = from_wire(given)?;
                 let elem = dst.mapping(array).dataset().elem();
                 let src = (open == Changes::Whole).then(|| given.layout.parse()).transpose()?;
                 let dst = (taken.layout != PARTNER).then(|| taken.layout.parse()).transpose()?;
-                let slots = places.iter().map(|places| places[taken.array].start).collect();
+                let slots = places.iter().map(|places| places[from.array].start).collect();
                 Ok(Sized {
-                    name: given.name.clone(),
+                    name: taken.name.to_owned(),
                     array,
-                    word: firsts[taken.array],
+                    word: firsts[from.array],
                     open,
                     most,
                     elem,
                     src,
                     dst,
                     slots,
-                    conversion: taken.conversion,
+                    conversion: from.conversion,
                 })
             };
             let named = |source| BundleError::Layout { name: given.name.clone(), source };

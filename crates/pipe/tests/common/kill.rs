@@ -142,7 +142,7 @@ fn read_bundle<A: At>(at: &A, layout: &str, options: &Options, steps: u64) -> Re
     let rule = |pattern: &str, layout: &str| Rule {
         pattern: pattern.into(),
         layout: layout.into(),
-        expect: Expect::default(),
+        ..Rule::default()
     };
     let mut r = at.reader_of(&[rule("u", layout), rule("rows", "...")], options)?;
     let indices = local_indices(&r.arrays()[1].mapping, options.unit.into());
