@@ -9,7 +9,7 @@ from typing import Any
 
 from polyduct import _arrays, _html, _native
 from polyduct._arrays import seconds
-from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, empty, flatten, given, rules
+from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, chosen, described, empty, flatten, given, rules
 from polyduct._port import _Port
 from polyduct.errors import Misuse, TimeoutError
 
@@ -252,7 +252,10 @@ class BundleReader(_BundlePort):
     _port: _native.ReadPort
 
     def __init__(self, url: str, layouts: object, convert: bool, options: dict[str, Any]) -> None:
-        self._port = _native.open_bundle_reader(url, rules(layouts), convert, {**options, "descr": None})
+        options = {**options, "descr": None}
+        if callable(layouts):
+            layouts = chosen(layouts, described(_native.describe(url, options)))
+        self._port = _native.open_bundle_reader(url, rules(layouts), convert, options)
         self._start_bundle(url, options["timeout"])
         self._len = self._port.len_bytes
         self._memory: _arrays.Bytes | None = None

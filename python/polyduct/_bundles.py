@@ -12,6 +12,7 @@ from polyduct import _arrays, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import DType, from_elem, to_elem
 from polyduct._layouts import Layout, text_of
+from polyduct._pieces import Pieces, pieces
 from polyduct.errors import Misuse
 
 class Open:
@@ -52,12 +53,19 @@ class Array:
     changes
         Whether the shape changes as a whole from step to step; then ``shape`` is the most that it is. All
         writer units say the same.
+    of
+        Of a reader: which of the writers' arrays it is, or is made of. A name takes one under another name;
+        ``(name, index)`` takes a box of it, with an index as NumPy has them (``numpy.s_[:10, 3]``); a list puts
+        several together, one behind the other along the dimension ``axis`` (0), or as planes of a new one,
+        ``stack``. ``(name, index, place)`` says where in the whole array a box lies, as an index of that; then
+        ``shape`` must be said. Together they make each element once.
 
     >>> Array((512, 512, 64), "f4", "block,block,*")
     polyduct.Array((512, 512, 64), 'f4', 'block,block,*')
+    >>> fused = {"qkv": Array(layout="block,*", of=["q", "k", "v"])}
     """
 
-    __slots__ = ("changes", "dtype", "layout", "shape")
+    __slots__ = ("changes", "dtype", "layout", "of", "shape")
 
     def __init__(
         self,
@@ -66,6 +74,9 @@ class Array:
         layout: str | Layout | None = None,
         *,
         changes: bool = False,
+        of: str | tuple[Any, ...] | list[Any] | None = None,
+        axis: int | None = None,
+        stack: int | None = None,
     ) -> None:
         self.shape: tuple[int | Open, ...] | None = None
         if shape is not None:
@@ -81,6 +92,9 @@ class Array:
         self.dtype = dtype
         self.layout = None if layout is None else text_of(layout)
         self.changes = changes
+        if of is None and (axis, stack) != (None, None):
+            raise Misuse("axis and stack are of the pieces that an array is made of; expected of=[...] as well")
+        self.of: Pieces | None = None if of is None else pieces(of, axis, stack)
 
     @property
     def most(self) -> list[int]:
@@ -98,12 +112,14 @@ class Array:
         if not isinstance(other, Array):
             return NotImplemented
         mine, theirs = (self.shape, self.dtype, self.layout), (other.shape, other.dtype, other.layout)
-        return mine == theirs and self.changes == other.changes
+        return mine == theirs and (self.changes, self.of) == (other.changes, other.of)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         changes = ", changes=True" if self.changes else ""
+        if self.of is not None:
+            changes += f", of={[piece[0] for piece in self.of[0]]}"
         return f"polyduct.Array({self.shape}, {self.dtype!r}, {self.layout!r}{changes})"
 
 
@@ -184,26 +200,48 @@ def given(arrays: object) -> list[tuple[str, list[int], str, str | None, int | N
         leaf = layout_of(leaf)
         if leaf.shape is None or leaf.dtype is None:
             raise Misuse(f"arrays: {name!r} has no shape or no dtype; a writer must say both")
+        if leaf.of is not None:
+            raise Misuse(f"arrays: {name!r} says of what it is made; that is for readers")
         return name, leaf.most, to_elem(leaf.dtype)[0], leaf.layout, leaf.open
 
     return [one(name, leaf) for name, leaf in flatten("arrays", arrays).items()]
 
 
-def rules(layouts: object) -> list[tuple[str, str | None, list[int] | None, str | None]]:
+def rules(layouts: object) -> list[_native.Rule]:
     """What a reader says of the arrays that it takes, for the native module."""
 
-    def one(name: str, leaf: object) -> tuple[str, str | None, list[int] | None, str | None]:
+    def one(name: str, leaf: object) -> _native.Rule:
         if leaf is None or isinstance(leaf, (str, Layout)):
-            return name, None if leaf is None else text_of(leaf), None, None
+            return name, None if leaf is None else text_of(leaf), None, None, None
         if not isinstance(leaf, Array) and not hasattr(leaf, "dtype"):
             raise refused("layouts", f"{leaf!r} for {name!r}; expected a layout, a polyduct.Array or an array")
         leaf = layout_of(leaf)
         elem = None if leaf.dtype is None else to_elem(leaf.dtype)[0]
-        return name, leaf.layout, None if leaf.shape is None else leaf.most, elem
+        return name, leaf.layout, None if leaf.shape is None else leaf.most, elem, leaf.of
 
     if isinstance(layouts, (str, Layout, Array)):
         return [one("*", layouts)]
     return [one(name, leaf) for name, leaf in flatten("layouts", layouts).items()]
+
+
+def described(arrays: list[tuple[str, list[int], str, str, int | None]]) -> dict[str, Array]:
+    """What a port brings, from what the native module says of it."""
+
+    found = {}
+    for name, most, elem, layout, open in arrays:
+        shape = [Open(n) if at == open else n for at, n in enumerate(most)]
+        of_all = layout if shape == most else None
+        found[name] = Array(shape, from_elem(elem), of_all, changes=open == -1)
+    return found
+
+
+def chosen(choose: Callable[[str, Array], object], arrays: dict[str, Array]) -> dict[str, Any]:
+    """The arrays that a function takes: for what it gives None is left out."""
+    found = {name: choose(name, array) for name, array in arrays.items()}
+    taken = {name: layout for name, layout in found.items() if layout is not None}
+    if not taken:
+        raise Misuse(f"layouts: the function took none of the writer's {len(arrays)} arrays")
+    return taken
 
 
 class Places:

@@ -5,6 +5,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from polyduct._pieces import Pieces
+
 __version__: str
 
 @final
@@ -33,6 +35,7 @@ class Layout:
     def __hash__(self) -> int: ...
 
 Placed: TypeAlias = tuple[str, Layout, int, int, int | None]
+Rule: TypeAlias = tuple[str, str | None, Sequence[int] | None, str | None, Pieces | None]
 
 @final
 class Memory: ...
@@ -274,10 +277,11 @@ def open_bundle_writer(
 ) -> WritePort: ...
 def open_bundle_reader(
     url: str,
-    rules: Sequence[tuple[str, str | None, Sequence[int] | None, str | None]],
+    rules: Sequence[Rule],
     convert: bool,
     options: dict[str, Any],
 ) -> ReadPort: ...
+def describe(url: str, options: dict[str, Any]) -> list[tuple[str, list[int], str, str, int | None]]: ...
 def end_left(status: int) -> int: ...
 def create_store(dir: str, units: Sequence[Sequence[str]], parity: int, stripe: int) -> None: ...
 def open_store(dir: str, timeout: float | None) -> Store: ...

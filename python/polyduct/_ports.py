@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, overload
 
 from numpy.typing import DTypeLike
 
@@ -16,6 +16,7 @@ from polyduct._reader import Reader
 from polyduct._writer import Writer
 from polyduct.errors import BadOption, BadUrl, Misuse
 
+Layouts: TypeAlias = "str | Layout | Array | Mapping[Any, Any] | Callable[[str, Array], Any]"
 Policy = Literal["block", "latest", "drop_oldest", "drop_newest"]
 OnLoss = Literal["raise", "wait"]
 
@@ -78,7 +79,7 @@ def open(
     url: str | os.PathLike[str],
     mode: Literal["r"] = "r",
     *,
-    layouts: str | Layout | Array | Mapping[Any, Any],
+    layouts: Layouts,
     unit: int | None = None,
     units: int | None = None,
     timeout: float | None = None,
@@ -92,7 +93,7 @@ def open(
     mode: Literal["r", "w"] = "r",
     *,
     arrays: Mapping[Any, Any] | None = None,
-    layouts: str | Layout | Array | Mapping[Any, Any] | None = None,
+    layouts: Layouts | None = None,
     layout: str | Layout | None = None,
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
@@ -132,8 +133,11 @@ def open(
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
         where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that
-        fit a name the first counts. What none fits is not moved. With ``convert`` the dtypes that are said
-        are converted to. Pipes only.
+        fit a name the first counts. What none fits is not moved. Or a function that is asked of each array of
+        the writer, by its name and what the writer says of it (a `polyduct.Array`), and gives one of these, or
+        None where it is not taken. With ``of`` of `polyduct.Array` arrays are renamed, put together from
+        several or split; patterns leave out what they use. With ``convert`` the dtypes that are said are
+        converted to. Pipes only.
     unit, units
         Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
         mpiexec, srun, torchrun); without a launcher the only one.

@@ -1,6 +1,7 @@
 """Several arrays in each step."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -315,5 +316,126 @@ def test_values_that_cannot_be() -> None:
     def read() -> None:
         for s in polyduct.open(url, layouts="...", **OPEN):
             assert s.values == {"x": 2**64 - 1, "y": []}
+
+    both(write, read)
+
+
+def test_arrays_are_put_together_split_and_renamed() -> None:
+    url = unique("of")
+    q, k, v = (np.full((4, 6), n, "f4") + np.arange(6, dtype="f4") for n in range(3))
+    taken = {
+        "qkv": Array((12, 6), "f4", "block,*", of=["q", "k", "v"]),
+        "wide": Array(layout="*,block", of=["q", "k"], axis=1),
+        "planes": Array(layout="*,*,block", of=["k", "v"], stack=0),
+        "left": Array(layout="*,*", of=("q", np.s_[:, :3])),
+        "row": Array(layout="*", of=("v", np.s_[2, 1:])),
+        "mixed": Array((2, 6), layout="*,block", of=[("v", np.s_[3, :], np.s_[0, :]), ("q", np.s_[:1], np.s_[1:, :])]),
+        "key": Array(dtype="f8", layout="*,block", of="k"),
+        "*": "block,*",
+    }
+    whole = {
+        "qkv": np.concatenate([q, k, v]),
+        "wide": np.concatenate([q, k], axis=1),
+        "planes": np.stack([k, v]),
+        "left": q[:, :3],
+        "row": v[2, 1:],
+        "mixed": np.stack([v[3], q[0]]),
+        "key": k.astype("f8"),
+        "rest": v,
+    }
+
+    def write() -> None:
+        arrays = {name: Array((4, 6), "f4", "block,*") for name in ("q", "k", "v", "rest")}
+        with polyduct.open(url, "w", arrays=arrays, **OPEN) as out:
+            assert out.write({"q": q, "k": k, "v": v, "rest": v})
+
+    def read() -> None:
+        with polyduct.open(url, layouts=taken, convert=True, **OPEN) as port:
+            s = port.read()
+            assert s is not None and sorted(s) == sorted(whole)
+            for name, want in whole.items():
+                assert s[name].dtype == want.dtype
+                np.testing.assert_array_equal(s[name], want, name)
+
+    both(write, read)
+
+
+def test_a_function_says_what_is_taken() -> None:
+    url = unique("function")
+    asked: dict[str, Array] = {}
+
+    def choose(name: str, array: Array) -> object:
+        asked[name] = array
+        if name.endswith("bias"):
+            return None
+        assert array.shape is not None
+        return Array(array.shape, "f8", "block" + ",*" * (len(array.shape) - 1))
+
+    def write() -> None:
+        arrays = {
+            "weight": Array((4, 6), "f4", "*,block"),
+            "bias": Array(4, "f4", "block"),
+            "mesh": Array((9, 2), "i4", "block,*", changes=True),
+            "points": Array((polyduct.Open(8), 3), "f4"),
+        }
+        with polyduct.open(url, "w", arrays=arrays, **OPEN) as out:
+            # A reader that only asked has no place.
+            out.bring("mesh", (3, 2))
+            out.write({"weight": U, "bias": U[:, 0], "mesh": np.ones((3, 2), "i4"), "points": np.ones((2, 3), "f4")})
+
+    def read() -> None:
+        port = polyduct.open(url, layouts=lambda name, array: choose(name, array) if name[0] != "m" else None,
+                             convert=True, **OPEN)
+        with port:
+            s = port.read()
+            assert s is not None and list(s) == ["weight", "points"]
+            assert s["weight"].dtype == "f8" and s["points"].shape == (2, 3)
+            np.testing.assert_array_equal(s["weight"], U)
+        assert asked == {
+            "weight": Array((4, 6), "f4", "*,block"),
+            "bias": Array((4,), "f4", "block"),
+            "points": Array((polyduct.Open(8), 3), "f4"),
+        }
+
+    both(write, read)
+
+
+def test_pieces_that_cannot_be_are_refused() -> None:
+    for of, why in [
+        ([], "of is []"),
+        (3, "expected a name, or"),
+        (("q", np.s_[::2]), "have no step"),
+        (("q", np.s_[-1:]), "the start of a slice"),
+        (("q", "x"), "'x' as an index"),
+        (("q", 0, 0, 0), "expected a name, or"),
+    ]:
+        with pytest.raises(polyduct.Misuse, match=re.escape(why)):
+            Array(4, of=of)  # type: ignore[arg-type]
+    with pytest.raises(polyduct.Misuse, match="one of these ways"):
+        Array(of=["a", "b"], axis=0, stack=1)
+    with pytest.raises(polyduct.Misuse, match="expected of="):
+        Array(4, axis=0)
+    with pytest.raises(polyduct.Misuse, match="that is for readers"):
+        polyduct.open(unique("of"), "w", arrays={"a": Array(4, "f4", of="b")}, **OPEN)
+    url = unique("of")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays={"q": U, "k": U > 3}, **OPEN) as out:
+            out.write({"q": U, "k": U > 3})
+
+    def read() -> None:
+        for layouts, why in [
+            ({"w": Array(of=["q", "v"])}, 'none of the writer\'s 2 arrays is called "v"'),
+            ({"w": Array(of=["q", "k"])}, 'the dtype of "k"'),
+            ({"w": Array(of=("q", np.s_[:9]))}, "a box is [0:9"),
+            ({"w": Array((9, 6), of=("q", np.s_[:, :], np.s_[5:, :]))}, "elements; expected its 54"),
+            (lambda name, array: None, "took none"),
+        ]:
+            with pytest.raises(polyduct.Error, match=re.escape(why)):
+                polyduct.open(url, layouts=layouts, **OPEN)
+        with polyduct.open(url, layouts={"w": Array(of=("q", np.s_[1, 2:]))}, **OPEN) as port:
+            s = port.read()
+            assert s is not None
+            np.testing.assert_array_equal(s["w"], U[1, 2:])
 
     both(write, read)

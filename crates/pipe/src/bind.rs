@@ -331,6 +331,7 @@ fn wanted<'a>(arrays: &'a [Array], takes: &'a Takes) -> Result<Vec<Wanted<'a>>, 
                 format!("the writer gives {n} arrays ({names}): the reader must say which, by layouts");
             return Err(Refusal::Terms(Mismatch::Arrays { error }));
         }
+        Takes::Ask => Vec::new(),
         Takes::Named(rules) => choose(named, rules).map_err(unfit)?,
     };
     wanted.extend(values.map(|at| Wanted { name: VALUES, wish: values_wish(), sources: vec![at] }));

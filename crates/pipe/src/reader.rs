@@ -1,19 +1,19 @@
 //! The reading side of a pipe.
 
-use crate::bind::{check_rules, PARTNER};
+use crate::bind::{check_rules, from_wire, PARTNER};
 use crate::domain::{Addresses, DomainOptions};
-use crate::error::PipeError;
+use crate::error::{Mismatch, PipeError, Refusal};
 use crate::join::{check_options, hello, system};
 use crate::port::{Port, Share};
 use crate::ready::{Wait, Watch};
-use crate::wire::{Hello, Role, Takes, Welcome, Wish};
+use crate::wire::{self, Hello, Role, Takes, Welcome, Wish, VALUES};
 use crate::work::Work;
 use crate::{local, net, At};
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
 use polyduct_port::{
-    ArrayPart, Assembly, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName,
+    Array, ArrayPart, Assembly, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName,
 };
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
@@ -201,6 +201,29 @@ impl Reader {
             check_rules(&rules)?;
             Ok(Takes::Named(rules))
         })
+    }
+
+    /// What the writers of the pipe at `at` bring, without reading it: a question that takes no place among the
+    /// readers. Waits for the writers as [`open`](Reader::open) does. The layouts are theirs.
+    ///
+    /// # Errors
+    /// As [`open`](Reader::open).
+    pub fn describe<'a>(at: impl Into<At<'a>>, options: &Options) -> Result<Vec<Array>, PipeError> {
+        let at = at.into();
+        let pipe = at.to_string();
+        match Reader::enter(at, options, || Ok(Takes::Ask)) {
+            Err(PipeError::Refused { reason: Refusal::Terms(Mismatch::Described { arrays }), .. }) => {
+                let given = |array: wire::Array| {
+                    let dataset = from_wire(&array).ok()?;
+                    Some(Array { name: array.name, dataset, layout: array.layout, open: array.open })
+                };
+                let named = arrays.into_iter().filter(|array| array.name != VALUES);
+                let arrays: Option<Vec<Array>> = named.map(given).collect();
+                arrays.ok_or_else(|| PipeError::bad_peer(&pipe, "a description of arrays that cannot be"))
+            }
+            Err(other) => Err(other),
+            Ok(_) => Err(PipeError::bad_peer(&pipe, "a welcome to a unit that only asks")),
+        }
     }
 
     fn enter(

@@ -66,6 +66,8 @@ pub struct Wish {
 pub enum Takes {
     /// The only one that there is.
     One(Wish),
+    /// None: it asks what there is. The answer is the refusal [`Described`](crate::Mismatch::Described).
+    Ask,
     /// Those whose names fit: see [`polyduct_port::select`]. What is put together has a name here that the
     /// writers need not have.
     Named(Vec<(String, Wish)>),
@@ -196,6 +198,7 @@ impl Takes {
     pub fn wishes(&self) -> impl Iterator<Item = &Wish> {
         let (one, named) = match self {
             Takes::One(wish) => (Some(wish), &[][..]),
+            Takes::Ask => (None, &[][..]),
             Takes::Named(rules) => (None, &rules[..]),
         };
         one.into_iter().chain(named.iter().map(|(_, wish)| wish))

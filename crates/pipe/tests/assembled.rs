@@ -10,6 +10,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{Expect, Given, Mismatch, PipeError, Reader, Refusal, Rule};
 use polyduct_port::{Array, ArrayPart, Assembly, Changes, Index, Join, Piece};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const STEPS: u64 = 3;
 const LAYOUTS: [&str; 6] = ["block,*", "*,block", "*,*", "cyclic(2),*", "balanced,*;order=F", "*,cyclic(3)"];
@@ -258,4 +259,57 @@ fn readers_are_told_which_pieces_do_not_fit() {
         assert_eq!((w[..16].to_vec(), w[16..].to_vec(), points), (vec![1; 16], vec![2; 16], [7; 8]));
         assert_eq!((ids, bytes), ([0; 32], [3; 16]));
     });
+}
+
+fn what_there_is_is_told<A: At>(at: &A) {
+    let mut arrays: Vec<Array> = (0..18_000)
+        .map(|n| Array {
+            name: format!("layers/{n}/weight"),
+            dataset: Dataset::new(&[4, n % 5], ElemType::Bf16).unwrap(),
+            layout: "block,*".into(),
+            open: None,
+        })
+        .collect();
+    arrays[7].open = Some(Changes::Whole);
+    let refused = &AtomicU32::new(0);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut w = at.writer(&Given::Bundle(arrays.clone()), "", &writer_options(0, 1)).unwrap();
+            let parts: Vec<Vec<u8>> = w.arrays().iter().map(|part| vec![3; part.at.len()]).collect();
+            w.write_arrays(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            w.close().unwrap();
+        });
+        // Units that ask have no place, so that each may ask as often as it likes, also as one of several.
+        for _ in 0..3 {
+            assert_eq!(at.describe(&reader_options("r", 1, 2)).unwrap(), arrays);
+        }
+        // Units of a program that make an array differently.
+        let rows = |from: u64| {
+            let of = vec![Index::Span(from, Some(from + 1)), Index::Span(0, None)];
+            let piece = Piece { array: "layers/3/weight".into(), of, at: None };
+            vec![made("row", "*,*", vec![piece], Join::Along(0), None)]
+        };
+        let enter = move |unit: u32, from: u64| {
+            let options = reader_options("r", unit, 2);
+            let reader = match at.reader_of(&rows(from), &options) {
+                Err(PipeError::Refused { reason: Refusal::Disagree { what, .. }, .. }) => {
+                    assert_eq!(what, "pieces of \"row\"");
+                    refused.fetch_add(1, Relaxed);
+                    at.reader_of(&rows(1 - from), &options)
+                }
+                reader => reader,
+            };
+            reader.unwrap().read(&mut [0; 6]).unwrap();
+        };
+        // The later of them is told, and agrees.
+        s.spawn(move || enter(0, 0));
+        enter(1, 1);
+        assert_eq!(refused.load(Relaxed), 1);
+    });
+}
+
+#[test]
+fn what_there_is_is_told_on_one_host_and_across() {
+    what_there_is_is_told(&<String as At>::new());
+    what_there_is_is_told(&Across::trusting(false));
 }

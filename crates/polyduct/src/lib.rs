@@ -49,8 +49,9 @@ pub use polyduct_pipe::{Addresses, Mismatch, PipeError, Refusal, Tried};
 pub use polyduct_port::values;
 pub use polyduct_port::Options as PortOptions;
 pub use polyduct_port::{
-    Array, ArrayPart, BundleError, Changes, Expect, Interrupt, OnLoss, Peer, Policy, PortError, PortName,
-    Reached, Readers, Rule, Scope, Side, Stats, UnitName, MAX_UNITS,
+    Array, ArrayPart, Assembly, BundleError, Changes, Expect, Index, Interrupt, Join as JoinPieces, OnLoss,
+    Peer, Piece, Policy, PortError, PortName, Reached, Readers, Rule, Scope, Side, Stats, UnitName,
+    MAX_UNITS,
 };
 pub use polyduct_store as store;
 pub use reader::Reader;

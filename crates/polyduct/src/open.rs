@@ -268,7 +268,8 @@ impl Open {
     ///
     /// let array = |name: &str, shape: &[u64]| {
     ///     let dataset = Dataset::new(shape, ElemType::F32)?;
-    ///     Ok::<_, polyduct::layout::LayoutError>(Array { name: name.into(), dataset, layout: "block".into() })
+    ///     let (name, layout) = (name.into(), "block".into());
+    ///     Ok::<_, polyduct::layout::LayoutError>(Array { name, dataset, layout, open: None })
     /// };
     /// let arrays = [array("weight", &[4096])?, array("bias", &[16])?];
     /// let mut out = open("pipe:model").unit(0).units(1).write_arrays(&arrays)?;
@@ -314,13 +315,37 @@ impl Open {
     }
 
     /// Opens for reading those of several arrays that the rules choose, each as the first rule says that fits
-    /// its name.
+    /// its name, and those that rules put together from boxes of several.
+    ///
+    /// ```no_run
+    /// use polyduct::{open, Assembly, JoinPieces, Piece, Rule};
+    ///
+    /// // One array of the rows of three, and the biases as they are.
+    /// let pieces = ["q", "k", "v"].map(|name| Piece { array: name.into(), of: Vec::new(), at: None }).to_vec();
+    /// let of = Some(Assembly { pieces, join: JoinPieces::Along(0) });
+    /// let fused = Rule { pattern: "qkv".into(), layout: "block,*".into(), of, ..Rule::default() };
+    /// let biases = Rule { pattern: "*.bias".into(), layout: "*".into(), ..Rule::default() };
+    /// let mut model = open("pipe:model").unit(0).units(2).read_arrays(&[fused, biases])?;
+    /// let mut step = vec![0; model.local_len_bytes()];
+    /// model.read(&mut step)?;
+    /// # Ok::<(), polyduct::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`read`](Open::read), and [`polyduct_pipe::Reader::open_arrays`]; [`Error::Misuse`] when the other
     /// end is no pipe.
     pub fn read_arrays(self, rules: &[Rule]) -> Result<Reader, Error> {
         self.read_taken(&Taken::Named(rules))
+    }
+
+    /// What the writers bring, without reading it: their arrays in their layouts. Waits for them as
+    /// [`read`](Open::read) does, and takes no place among the readers.
+    ///
+    /// # Errors
+    /// As [`read`](Open::read), and [`Error::Misuse`] when the other end is no pipe.
+    pub fn describe(mut self) -> Result<Vec<Array>, Error> {
+        self.place()?;
+        crate::reader::describe(&self.target(Mode::Read)?, &self.options, self.trust)
     }
 
     fn read_taken(mut self, taken: &Taken<'_>) -> Result<Reader, Error> {

@@ -10,7 +10,7 @@ use polyduct_pipe as pipe;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
-use polyduct_port::{ArrayPart, PortName, Stats};
+use polyduct_port::{Array, ArrayPart, PortName, Stats};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -25,6 +25,22 @@ enum ReadEnd {
     Pipe(Box<pipe::Reader>),
     File(Box<store::FileReader>),
     Store(Box<disk::StoreReader>),
+}
+
+/// What a pipe brings.
+pub(crate) fn describe(
+    target: &Target,
+    options: &store::Options,
+    trust: Option<Trust>,
+) -> Result<Vec<Array>, Error> {
+    match target {
+        Target::Pipe(name) => Ok(pipe::Reader::describe(name, &options.port)?),
+        Target::Net(place) => {
+            let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
+            Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
+        }
+        _ => Err(only_pipes()),
+    }
 }
 
 impl Reader {

@@ -3,6 +3,7 @@
 use crate::BundleError;
 use polyduct_layout::{Dims, IndexBox, Window, MAX_DIMS};
 use serde::{Deserialize, Serialize};
+use std::iter::repeat;
 
 /// The most pieces of one array.
 pub const MAX_PIECES: usize = 1024;
@@ -21,9 +22,9 @@ pub enum Index {
 pub struct Piece {
     /// The writers' name of the array.
     pub array: String,
-    /// The box, an index for each dimension; none of them for all of the array.
+    /// The box, an index for each dimension; of those that are not said it has all.
     pub of: Vec<Index>,
-    /// Where it comes to lie, an index for each dimension of the reader's array; `None` behind the pieces that
+    /// Where it comes to lie, a box of the reader's array said in the same way; `None` behind the pieces that
     /// stand before it.
     pub at: Option<Vec<Index>>,
 }
@@ -98,12 +99,10 @@ impl Assembly {
         };
         let mut taken = Vec::with_capacity(self.pieces.len());
         for (piece, &source) in self.pieces.iter().zip(sources) {
-            let all: Vec<Index> = source.iter().map(|_| Index::Span(0, None)).collect();
-            let of = if piece.of.is_empty() { &all } else { &piece.of };
-            match bounds(of, source) {
+            match bounds(&piece.of, source) {
                 Some(found) => taken.push(found),
                 None => {
-                    let found = format!("{} of {:?}", written(of), piece.array);
+                    let found = format!("{} of {:?}", written(&piece.of), piece.array);
                     return refuse("a box", found, format!("one within its shape {source:?}"));
                 }
             }
@@ -194,12 +193,13 @@ impl Assembly {
 /// The box that these indices are of an array of this shape, and its sizes in dimensions that stay; `None` where
 /// it is not within.
 fn bounds(indices: &[Index], shape: &[u64]) -> Option<(IndexBox, Vec<u64>)> {
-    if indices.len() != shape.len() {
+    if indices.len() > shape.len() || shape.len() > MAX_DIMS {
         return None;
     }
+    let indices = indices.iter().chain(repeat(&Index::Span(0, None)));
     let mut sizes = Vec::new();
     let (mut lo, mut hi) = (Dims::filled(0, shape.len()), Dims::filled(0, shape.len()));
-    for (k, (index, &size)) in indices.iter().zip(shape).enumerate() {
+    for (k, (index, &size)) in indices.zip(shape).enumerate() {
         let (from, to) = match *index {
             Index::One(at) => (at, at.checked_add(1)?),
             Index::Span(from, to) => (from, to.unwrap_or(size)),
@@ -273,6 +273,10 @@ mod tests {
         assert_eq!(made(&[all("a")], along, &[&[]], None), Ok((vec![], vec![(vec![], vec![])])));
         assert_eq!(made(&[all("a")], stacked, &[a], None), Ok((vec![2, 3], vec![(vec![0; 2], vec![0; 2])])));
         // An index takes its dimension away, and may bring one in.
+        assert_eq!(
+            made(&[piece("a", &[One(1)], None)], along, &[a], None),
+            Ok((vec![3], vec![(vec![1, 0], vec![0])]))
+        );
         let row = piece("a", &[One(1), Span(1, None)], None);
         assert_eq!(made(&[row], along, &[a], None), Ok((vec![2], vec![(vec![1, 1], vec![0])])));
         let placed = [

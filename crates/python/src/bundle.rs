@@ -5,7 +5,7 @@ use crate::layout::{dataset, fail, Layout};
 use crate::options::layout_of;
 use polyduct::layout::ElemType;
 use polyduct::values::{self, Value, VALUES_DEPTH as DEPTH};
-use polyduct::{Array, ArrayPart, Changes, Expect, JobUnit, Rule};
+use polyduct::{Array, ArrayPart, Assembly, Changes, Expect, Index, JobUnit, JoinPieces, Piece, Rule};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
@@ -13,8 +13,15 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 /// open dimension, -1 for the whole.
 pub type ArraySpec = (String, Vec<u64>, String, Option<String>, Option<i64>);
 
-/// What a reader says of arrays: a name or pattern, their layout, and the shape and element type that it expects.
-pub type RuleSpec = (String, Option<String>, Option<Vec<u64>>, Option<String>);
+/// An index of a box, of each dimension: from where to where, and whether it goes away.
+type IndexSpec = Vec<(u64, Option<u64>, bool)>;
+
+/// Boxes of which an array is made, each of which array, and where it lies; a dimension, and whether it is new.
+type AssemblySpec = (Vec<(String, IndexSpec, Option<IndexSpec>)>, u32, bool);
+
+/// What a reader says of arrays: a name or pattern, their layout, the shape and element type that it expects, and
+/// what they are made of.
+pub type RuleSpec = (String, Option<String>, Option<Vec<u64>>, Option<String>, Option<AssemblySpec>);
 
 /// An array of a port: its name, its layout, where this unit's part begins and ends, and how its size changes.
 pub type PlacedArray = (String, Layout, usize, usize, Option<i64>);
@@ -36,24 +43,48 @@ pub fn given(py: Python<'_>, arrays: Vec<ArraySpec>, place: &JobUnit) -> PyResul
 
 /// What a reader takes.
 pub fn rules(py: Python<'_>, rules: Vec<RuleSpec>, convert: bool, place: &JobUnit) -> PyResult<Vec<Rule>> {
-    let rule = |(pattern, layout, shape, elem): RuleSpec| {
+    let rule = |(pattern, layout, shape, elem, of): RuleSpec| {
         let elem = elem.map(|elem| elem.parse::<ElemType>()).transpose().map_err(fail(py))?;
         let layout = layout_of(py, layout.as_deref(), place)?.to_owned();
         // Of those that no type is said of none is converted.
         let convert = convert && elem.is_some();
-        Ok(Rule { pattern, layout, expect: Expect { shape, elem, convert } })
+        Ok(Rule { pattern, layout, expect: Expect { shape, elem, convert }, of: of.map(assembly) })
     };
     rules.into_iter().map(rule).collect()
+}
+
+fn assembly((pieces, axis, stacked): AssemblySpec) -> Assembly {
+    let index = |of: IndexSpec| {
+        of.into_iter()
+            .map(|(from, to, one)| if one { Index::One(from) } else { Index::Span(from, to) })
+            .collect()
+    };
+    let pieces = pieces.into_iter().map(|(array, of, at)| Piece { array, of: index(of), at: at.map(index) });
+    let join = if stacked { JoinPieces::Stacked(axis) } else { JoinPieces::Along(axis) };
+    Assembly { pieces: pieces.collect(), join }
+}
+
+/// What a port has, as a writer says it.
+pub fn described(arrays: Vec<Array>) -> Vec<ArraySpec> {
+    let spec = |array: Array| {
+        let (shape, elem) = (array.dataset.shape().to_vec(), array.dataset.elem().to_string());
+        (array.name, shape, elem, Some(array.layout), array.open.map(changes))
+    };
+    arrays.into_iter().map(spec).collect()
+}
+
+/// How a size changes, as a number.
+fn changes(open: Changes) -> i64 {
+    match open {
+        Changes::Dim(dim) => dim.into(),
+        Changes::Whole => -1,
+    }
 }
 
 /// The arrays of an open port.
 pub fn placed(arrays: &[ArrayPart]) -> Vec<PlacedArray> {
     let place = |part: &ArrayPart| {
-        let open = part.open.map(|open| match open {
-            Changes::Dim(dim) => dim.into(),
-            Changes::Whole => -1,
-        });
-        (part.name.clone(), Layout::of(&part.mapping), part.at.start, part.at.end, open)
+        (part.name.clone(), Layout::of(&part.mapping), part.at.start, part.at.end, part.open.map(changes))
     };
     arrays.iter().map(place).collect()
 }

@@ -194,7 +194,7 @@ fn pipe_refused(reason: &Refusal) -> Class {
         Mismatch::TooManyPrograms { .. } | Mismatch::Full { .. } => ("too_many_programs", vec![]),
         Mismatch::Layout { unit, .. } => ("layout", place(unit)),
         Mismatch::NoDataset => ("no_dataset", vec![]),
-        Mismatch::Arrays { .. } => ("arrays", vec![]),
+        Mismatch::Arrays { .. } | Mismatch::Described { .. } => ("arrays", vec![]),
         Mismatch::Segment { unit, .. } => ("segment", place(unit)),
     })
 }

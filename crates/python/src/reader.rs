@@ -1,6 +1,6 @@
 //! A unit's reading port.
 
-use crate::bundle::{self, PlacedArray, RuleSpec};
+use crate::bundle::{self, ArraySpec, PlacedArray, RuleSpec};
 use crate::bytes;
 use crate::domain::Domain;
 use crate::exit;
@@ -86,6 +86,14 @@ pub fn open_bundle_reader(
     let rules = bundle::rules(py, rules, convert, &place)?;
     let reader = port.run(py, || open.read_arrays(&rules))?;
     Ok(ReadPort::new(port, reader, place))
+}
+
+/// What the writers of a port bring.
+#[pyfunction]
+pub fn describe(py: Python<'_>, url: &str, options: Options) -> PyResult<Vec<ArraySpec>> {
+    let port = Port::new(url, Mode::Read);
+    let (open, _) = options.builder(py, url, &port)?;
+    Ok(bundle::described(port.run(py, || open.describe())?))
 }
 
 /// What the next read would wait for.

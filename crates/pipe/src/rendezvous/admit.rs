@@ -33,6 +33,10 @@ impl<F> Rendezvous<F> {
             return Err(Refusal::Over);
         }
         check_hello(hello)?;
+        if let Role::Reader { takes: Takes::Ask } = &hello.role {
+            let arrays = self.arrays().ok_or(Refusal::Terms(Mismatch::NoDataset))?;
+            return Err(Refusal::Terms(Mismatch::Described { arrays: arrays.into_owned() }));
+        }
         let writer = matches!(hello.role, Role::Writer { .. });
         let program = match self.programs.iter().position(|p| *p == hello.program) {
             _ if writer => None,
@@ -220,7 +224,8 @@ fn agree_on_wishes(disagree: &Disagree<'_>, first: &Takes, takes: &Takes) -> Res
     let agree = |of: &str, a: &Wish, b: &Wish| {
         disagree(&format!("layout{of}"), &a.layout, &b.layout)?;
         let expects = |wish: &Wish| (Said(wish.shape.clone()), Said(wish.elem.clone()), wish.convert);
-        disagree(&format!("expected shape and dtype{of}"), &expects(a), &expects(b))
+        disagree(&format!("expected shape and dtype{of}"), &expects(a), &expects(b))?;
+        disagree(&format!("pieces{of}"), &Said(a.of.clone()), &Said(b.of.clone()))
     };
     match (first, takes) {
         (Takes::One(a), Takes::One(b)) => agree("", a, b),

@@ -3,6 +3,7 @@
 use super::net::Across;
 use super::unique;
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Rule, Writer};
+use polyduct_port::Array;
 
 /// Where a pipe is.
 pub trait At: Sync {
@@ -11,6 +12,7 @@ pub trait At: Sync {
     fn writer(&self, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError>;
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError>;
     fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError>;
+    fn describe(&self, options: &Options) -> Result<Vec<Array>, PipeError>;
 }
 
 /// On this host, by name.
@@ -27,6 +29,9 @@ impl At for String {
     fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError> {
         Reader::open_arrays(self, rules, options)
     }
+    fn describe(&self, options: &Options) -> Result<Vec<Array>, PipeError> {
+        Reader::describe(self, options)
+    }
 }
 
 impl At for Across {
@@ -41,6 +46,9 @@ impl At for Across {
     }
     fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError> {
         Reader::open_arrays((&self.place, &self.trust), rules, &self.near.options(options))
+    }
+    fn describe(&self, options: &Options) -> Result<Vec<Array>, PipeError> {
+        Reader::describe((&self.place, &self.trust), &self.near.options(options))
     }
 }
 
