@@ -264,8 +264,9 @@ fn resolve(
         Some(assembly) => {
             let unfit = |error: BundleError| Refusal::Terms(Mismatch::Arrays { error: error.to_string() });
             if let Some(open) = sources.iter().map(|&at| &arrays[at]).find(|array| array.open.is_some()) {
-                let (what, found) = ("a piece", format!("of {:?}, whose size changes", open.name));
-                let expected = "one of an array of one size; that one is taken whole".into();
+                let (what, found) =
+                    ("a piece", format!("of {:?}, whose size changes, or which is constant", open.name));
+                let expected = "one of another array; that one is taken whole".into();
                 return Err(unfit(BundleError::Size { name: name.to_owned(), what, found, expected }));
             }
             let shapes: Vec<&[u64]> = sources.iter().map(|&at| &arrays[at].shape[..]).collect();
@@ -290,7 +291,7 @@ fn smallest(array: &Array) -> Vec<u64> {
     match array.open {
         Some(Changes::Dim(dim)) => shape.iter_mut().skip(dim as usize).take(1).for_each(|n| *n = 0),
         Some(Changes::Whole) => shape.fill(0),
-        None => {}
+        Some(Changes::Never) | None => {}
     }
     shape
 }
@@ -419,6 +420,7 @@ pub(crate) fn check_rules(rules: &[(String, Wish)]) -> Result<(), BundleError> {
 fn check_shape(given: &Array, wish: &Wish) -> Result<(), Mismatch> {
     let differs = |shape: &&Vec<u64>| match given.open {
         None => **shape != given.shape,
+        Some(Changes::Never) => **shape != given.shape,
         Some(_) => shape.len() != given.shape.len(),
     };
     match wish.shape.as_ref().filter(differs) {

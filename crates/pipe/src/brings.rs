@@ -21,6 +21,12 @@ pub(crate) struct Brings {
     values: Option<Range<usize>>,
     /// Those of the next step.
     packed: Vec<u8>,
+    /// What there is of each constant array, from the first step on.
+    constants: Vec<(usize, Vec<u8>)>,
+    /// Whether that has been kept.
+    has_constants: bool,
+    /// The slots in which constants lie.
+    lies_in: Vec<bool>,
 }
 
 struct Limit {
@@ -40,21 +46,38 @@ impl Brings {
         let mut parts = bound.parts(named, unit)?;
         let values = parts.pop_if(|part| part.name == VALUES).map(|part| part.at);
         let limit = |(at, array): (usize, &Array)| {
-            array.open?;
+            array.open.filter(|open| *open != Changes::Never)?;
             let word = words(&arrays[..at]);
             Some(from_wire(array).map(|most| Limit { most, layout: array.layout.clone(), word }))
         };
         let limits: Result<Vec<_>, LayoutError> =
             arrays.iter().enumerate().map(|array| limit(array).transpose()).collect();
         let limits = limits.map_err(|source| BundleError::Layout { name: String::new(), source })?;
-        let words = vec![0; words(arrays)];
-        let mut brings = Brings { unit, units, arrays: parts, limits, words, values, packed: Vec::new() };
+        let words_of_all = vec![0; words(arrays)];
+        let constant = |(at, part): (usize, &ArrayPart)| (part.open == Some(Changes::Never)).then_some(at);
+        let constants: Vec<_> = parts.iter().enumerate().filter_map(constant).collect();
+        let mut brings = Brings {
+            unit,
+            units,
+            arrays: parts,
+            limits,
+            words: words_of_all,
+            values,
+            packed: Vec::new(),
+            constants: constants.into_iter().map(|at| (at, Vec::new())).collect(),
+            has_constants: false,
+            lies_in: Vec::new(),
+        };
         for array in 0..brings.arrays.len() {
             if let Some(open) = brings.arrays[array].open {
                 let mut shape = brings.arrays[array].mapping.dataset().shape().to_vec();
                 match open {
                     Changes::Dim(dim) => shape[dim as usize] = 0,
                     Changes::Whole => shape.fill(0),
+                    Changes::Never => {
+                        brings.words[words(&arrays[..array])] = 1;
+                        continue;
+                    }
                 }
                 brings.size(array, &shape)?;
             }
@@ -77,17 +100,17 @@ impl Brings {
         let open = part.open.unwrap_or(Changes::Whole);
         let fits = |(dim, (n, most)): (usize, (&u64, &u64))| match open {
             Changes::Dim(open) if open as usize != dim => n == most,
-            Changes::Dim(_) | Changes::Whole => n <= most,
+            _ => n <= most,
         };
         if shape.len() != most.len() || !shape.iter().zip(most).enumerate().all(fits) {
             let expected = match open {
                 Changes::Dim(dim) => format!("{most:?} with at most so many in dimension {dim}"),
-                Changes::Whole => format!("at most {most:?}"),
+                _ => format!("at most {most:?}"),
             };
             let (name, found) = (part.name.clone(), format!("{shape:?}"));
             return Err(BundleError::Size { name, what: "its size in a step", found, expected });
         }
-        let layout = if open == Changes::Whole { &limit.layout[..] } else { EVERYTHING };
+        let layout = if let Changes::Dim(_) = open { EVERYTHING } else { &limit.layout[..] };
         let bind = || -> Result<(Mapping, u64), LayoutError> {
             let dataset = Dataset::new(shape, limit.most.elem())?;
             let mapping = layout.parse::<Layout>()?.bind(&dataset, self.units.into())?;
@@ -100,7 +123,7 @@ impl Brings {
         part.at.end = part.at.start + len as usize;
         match open {
             Changes::Dim(dim) => self.words[limit.word] = shape[dim as usize],
-            Changes::Whole => self.words[limit.word..][..shape.len()].copy_from_slice(shape),
+            _ => self.words[limit.word..][..shape.len()].copy_from_slice(shape),
         }
         Ok(())
     }
@@ -153,6 +176,55 @@ impl Brings {
         let Some(at) = &self.values else { return };
         let room = slot.get_mut(at.start..).and_then(|slot| slot.get_mut(..self.packed.len()));
         room.unwrap_or_default().copy_from_slice(&self.packed);
+    }
+
+    /// Whether some arrays are constant.
+    pub fn has_constants(&self) -> bool {
+        !self.constants.is_empty()
+    }
+
+    /// Has the constant arrays among these parts as they are from now on, or where they are left out as they
+    /// were.
+    pub fn with_constants<'a>(&'a self, parts: &[&'a [u8]]) -> Vec<&'a [u8]> {
+        let mut all = parts.to_vec();
+        if self.has_constants {
+            self.constants.iter().for_each(|(array, kept)| all[*array] = kept);
+        }
+        all
+    }
+
+    /// The lengths that parts may have: of a constant array none where it is known.
+    pub fn fill_in(&self, lens: &mut [usize]) {
+        for (array, kept) in self.constants.iter().filter(|_| self.has_constants) {
+            if let Some(len) = lens.get_mut(*array).filter(|len| **len == 0) {
+                *len = kept.len();
+            }
+        }
+    }
+
+    /// Keeps the constant arrays of the first step; `part` is where each lies.
+    pub fn keep_constants<'a>(&mut self, part: impl Fn(usize) -> &'a [u8]) {
+        if !self.has_constants {
+            self.constants.iter_mut().for_each(|(array, kept)| *kept = part(*array).to_vec());
+            self.has_constants = true;
+        }
+    }
+
+    /// Whether constants lie in this slot, which is as it was left if it `lasts`, from now on.
+    pub fn lie_in(&mut self, slot: u32, lasts: bool) -> bool {
+        let slot = slot as usize;
+        if self.lies_in.len() <= slot {
+            self.lies_in.resize(slot + 1, false);
+        }
+        std::mem::replace(&mut self.lies_in[slot], lasts && self.has_constants)
+    }
+
+    /// Puts the constants where they belong in a slot.
+    pub fn place_constants(&self, slot: &mut [u8]) {
+        for (array, kept) in self.constants.iter().filter(|_| self.has_constants) {
+            let room = slot.get_mut(self.arrays[*array].at.clone());
+            room.filter(|room| room.len() == kept.len()).unwrap_or_default().copy_from_slice(kept);
+        }
     }
 
     /// The step has been written: values belong to it alone.

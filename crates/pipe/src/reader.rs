@@ -80,7 +80,7 @@ pub(crate) trait ReaderEnd: Send + Sync {
     ) -> Result<(), PipeError>;
 
     /// What the writer units said of a step that it took, in numbers; nothing where no sizes change.
-    fn brought(&mut self, turn: Turn) -> Result<Vec<u64>, PipeError>;
+    fn brought(&mut self, work: &Work, turn: Turn) -> Result<Vec<u64>, PipeError>;
 
     /// Whether this unit's part lies in one piece, in order, in a slot that this unit has mapped.
     fn is_held(&self, _work: &Work, _turn: Turn) -> bool {
@@ -444,7 +444,7 @@ impl Reader {
         if !self.work.changes() {
             return Ok(());
         }
-        let said = self.end.brought(turn).map_err(|e| self.port.fail(e))?;
+        let said = self.end.brought(&self.work, turn).map_err(|e| self.port.fail(e))?;
         let sized = self.work.at_step(&said);
         sized.map(drop).map_err(|e| self.port.fail(PipeError::bad_peer(&self.port.pipe, e.to_string())))
     }

@@ -301,6 +301,16 @@ impl Work {
         Ok(false)
     }
 
+    /// The constant arrays that this unit takes, by their index.
+    pub fn constants(&self) -> Vec<usize> {
+        self.changing.iter().flat_map(|changing| changing.constants()).collect()
+    }
+
+    /// Has the writer units say that constant arrays do not come with a step.
+    pub fn without_constants(&self, said: &mut [u64]) {
+        self.changing.iter().for_each(|changing| changing.without_constants(said));
+    }
+
     /// Works out what follows from arrays and supplies.
     fn settle(&mut self) {
         self.len = self.named().iter().map(|array| array.at.end).max().unwrap_or(0);

@@ -115,16 +115,22 @@ pub(crate) struct Parts<'a> {
     /// Bytes of all.
     pub len: usize,
     pub kernels: Kernels,
+    /// Some arrays are constant; and whether they lie in the slot already.
+    pub constants: bool,
+    pub lie_there: bool,
 }
 
 impl Parts<'_> {
     /// Copies all of them into a slot.
     pub fn fill(&self, port: &Port, slot: &mut [u8]) -> Result<(), PipeError> {
-        self.parts.iter().zip(self.arrays).try_for_each(|(&part, array)| {
-            let room = slot.get_mut(array.at.clone()).unwrap_or_default();
-            let copied = self.kernels.memcpy(room.into(), part.into());
-            copied.map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
-        })
+        let stays = |array: &ArrayPart| self.lie_there && array.open == Some(Changes::Never);
+        self.parts.iter().zip(self.arrays).filter(|(_, array)| !stays(array)).try_for_each(
+            |(&part, array)| {
+                let room = slot.get_mut(array.at.clone()).unwrap_or_default();
+                let copied = self.kernels.memcpy(room.into(), part.into());
+                copied.map_err(|e| PipeError::bad_peer(&port.pipe, e.to_string()))
+            },
+        )
     }
 }
 
@@ -300,6 +306,11 @@ impl Writer {
     }
 
     fn begun(&mut self, begin: Begin) -> StepMut<'_> {
+        if let (Begin::Fill(turn), true) = (begin, self.brings.has_constants()) {
+            if !self.brings.lie_in(turn.slot, self.end.is_near()) {
+                self.brings.place_constants(self.end.slot_mut(turn));
+            }
+        }
         if begin == Begin::Drop && self.scratch.len() != self.slot_len {
             self.scratch.resize(self.slot_len, 0);
         }
@@ -344,12 +355,14 @@ impl Writer {
     }
 
     /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays), in
-    /// their order. Of an open dimension the length of the part says how much it is.
+    /// their order. Of an open dimension the length of the part says how much it is; constant arrays may be left
+    /// out, as parts of no bytes, after the first step, and stay as they were in that.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
-        let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        let mut lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        self.brings.fill_in(&mut lens);
         let fitted = self.brings.fit(&lens);
         fitted.map_err(|e| PipeError::from(e).at(&self.port.pipe, self.port.me))?;
         self.port.check_parts(&lens, &self.brings.arrays)?;
@@ -359,18 +372,46 @@ impl Writer {
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
         let begin = self.begin()?;
         let Writer { port, end, brings, len, kernels, next, .. } = self;
+        let constants = brings.has_constants();
+        if constants {
+            brings.keep_constants(|array| parts[array]);
+        }
         let written = match begin {
             Begin::Drop => end.finish(port, *next, begin, &[]),
             Begin::Fill(turn) => {
                 if brings.has_values() {
                     brings.place_values(end.slot_mut(turn));
                 }
-                let (arrays, said) = (&brings.arrays[..], &brings.words[..]);
-                end.write(port, *next, turn, &Parts { parts, arrays, said, len: *len, kernels: *kernels })
+                let lie_there = constants && brings.lie_in(turn.slot, end.is_near());
+                let all;
+                let parts = match constants {
+                    true => {
+                        all = brings.with_constants(parts);
+                        &all
+                    }
+                    false => parts,
+                };
+                let (arrays, said, len, kernels) = (&brings.arrays[..], &brings.words[..], *len, *kernels);
+                let parts = Parts { parts, arrays, said, len, kernels, constants, lie_there };
+                end.write(port, *next, turn, &parts)
             }
         };
         self.count(begin);
         written.map_err(|e| self.port.fail(e)).map(|()| begin != Begin::Drop)
+    }
+
+    /// Keeps the constants of the first step.
+    fn keep_constants(&mut self, begin: Begin) {
+        let Writer { brings, end, scratch, .. } = self;
+        let places: Vec<_> = brings.arrays.iter().map(|array| array.at.clone()).collect();
+        let slot = match begin {
+            Begin::Drop => &scratch[..],
+            Begin::Fill(turn) => end.slot(turn),
+        };
+        brings.keep_constants(|array| slot.get(places[array].clone()).unwrap_or_default());
+        if let Begin::Fill(turn) = begin {
+            brings.lie_in(turn.slot, end.is_near());
+        }
     }
 
     fn check_writing(&self) -> Result<(), PipeError> {
@@ -472,6 +513,9 @@ impl StepMut<'_> {
     /// The loss of unit 0 on another host.
     pub fn publish(self) -> Result<bool, PipeError> {
         let StepMut { writer, begin } = self;
+        if writer.brings.has_constants() {
+            writer.keep_constants(begin);
+        }
         if let (Begin::Fill(turn), true) = (begin, writer.brings.has_values()) {
             writer.brings.place_values(writer.end.slot_mut(turn));
         }

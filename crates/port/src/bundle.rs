@@ -24,7 +24,8 @@ pub struct Array {
     pub dataset: Dataset,
     /// The program's layout, as text. Where a [dimension is open](Changes::Dim) there is none to say: `...`.
     pub layout: String,
-    /// Whether its size changes from step to step; the dataset's is the most that it has then.
+    /// Whether its size changes from step to step; the dataset's is the most that it has then. Or whether it is
+    /// [constant](Changes::Never).
     pub open: Option<Changes>,
 }
 
@@ -36,13 +37,15 @@ pub enum Changes {
     Dim(u32),
     /// As a whole: all writer units say the same shape, of as many dimensions, none larger than the dataset's.
     Whole,
+    /// Not at all: it is constant. Writers give it with their first step, and readers have it in every step.
+    Never,
 }
 
 impl Changes {
     /// How many numbers say the size of an array of so many dimensions.
     pub fn words(self, dims: usize) -> usize {
         match self {
-            Changes::Dim(_) => 1,
+            Changes::Dim(_) | Changes::Never => 1,
             Changes::Whole => dims,
         }
     }
@@ -59,7 +62,7 @@ pub struct ArrayPart {
     pub mapping: Mapping,
     /// Where this unit's part lies in the memory of a step, in bytes.
     pub at: Range<usize>,
-    /// Whether its size changes from step to step.
+    /// Whether its size changes from step to step, or nothing of it does.
     pub open: Option<Changes>,
 }
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 /// An array of a writer: its name, shape, element type and layout, and how its size changes: the number of the
-/// open dimension, -1 for the whole.
+/// open dimension, -1 for the whole, -2 for an array that is constant.
 pub type ArraySpec = (String, Vec<u64>, String, Option<String>, Option<i64>);
 
 /// An index of a box, of each dimension: from where to where, and whether it goes away.
@@ -30,7 +30,10 @@ pub type PlacedArray = (String, Layout, usize, usize, Option<i64>);
 pub fn given(py: Python<'_>, arrays: Vec<ArraySpec>, place: &JobUnit) -> PyResult<Vec<Array>> {
     let array = |(name, shape, elem, layout, open): ArraySpec| {
         let dataset = dataset(&shape, &elem).map_err(fail(py))?;
-        let open = open.map(|dim| u32::try_from(dim).map_or(Changes::Whole, Changes::Dim));
+        let open = open.map(|dim| match dim {
+            -2 => Changes::Never,
+            dim => u32::try_from(dim).map_or(Changes::Whole, Changes::Dim),
+        });
         let layout = match open {
             // Units bring their pieces in their order.
             Some(Changes::Dim(_)) => layout.unwrap_or_default(),
@@ -78,6 +81,7 @@ fn changes(open: Changes) -> i64 {
     match open {
         Changes::Dim(dim) => dim.into(),
         Changes::Whole => -1,
+        Changes::Never => -2,
     }
 }
 

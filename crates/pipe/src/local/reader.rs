@@ -117,7 +117,7 @@ impl ReaderEnd for Mapped {
         })
     }
 
-    fn brought(&mut self, turn: Turn) -> Result<Vec<u64>, PipeError> {
+    fn brought(&mut self, _: &Work, turn: Turn) -> Result<Vec<u64>, PipeError> {
         let corrupt = || PipeError::bad_peer("", "a step whose sizes nobody has said");
         self.local.slots.brought(turn).ok_or_else(corrupt)
     }

@@ -156,7 +156,7 @@ impl WriterEnd for Slotted {
     fn write(&mut self, port: &mut Port, n: u64, turn: Turn, parts: &Parts<'_>) -> Result<(), PipeError> {
         // Readers that are busy take the step later, and the caller need not wait for them: the slot is
         // better.
-        if self.offers && self.readers_come(port, parts.len) {
+        if self.offers && !parts.constants && self.readers_come(port, parts.len) {
             return self.offer(port, turn, parts);
         }
         self.write_slot(port, n, turn, parts)

@@ -24,6 +24,7 @@ use polyduct_message::LinkError;
 use polyduct_os::{clock, poll::poll};
 use polyduct_port::{OnLoss, Policy, Scope, Side, UnitName};
 use polyduct_slots::{Next, Turn};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ struct Receiving {
     /// What had come of it when a wait was given up, if one was.
     kept: Vec<u8>,
     resumes: bool,
+    /// This unit's part of each constant array, which comes once; they are all there or none is.
+    constants: Vec<(usize, Option<Vec<u8>>)>,
     ended: bool,
 }
 
@@ -160,6 +163,7 @@ fn join(
         turn: None,
         kept: Vec::new(),
         resumes: false,
+        constants: work.constants().into_iter().map(|array| (array, None)).collect(),
         ended: false,
     };
     end.ask_ahead(None)?;
@@ -185,8 +189,8 @@ impl ReaderEnd for Receiving {
         Ok(self.turn)
     }
 
-    fn brought(&mut self, _: Turn) -> Result<Vec<u64>, PipeError> {
-        Ok(self.client.said().to_vec())
+    fn brought(&mut self, work: &Work, _: Turn) -> Result<Vec<u64>, PipeError> {
+        Ok(self.said(work).into_owned())
     }
 
     fn would_wait(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<Option<Wait>, PipeError> {
@@ -218,6 +222,14 @@ impl ReaderEnd for Receiving {
             });
         }
         let received = self.receive(port, work, turn, parts);
+        if received.is_ok() {
+            for (array, kept) in &mut self.constants {
+                match kept {
+                    Some(kept) => parts[*array].copy_from_slice(kept),
+                    None => *kept = Some(parts[*array].to_vec()),
+                }
+            }
+        }
         if received.as_ref().is_err_and(|e| e.scope() == Scope::Operation) {
             self.kept.resize(work.kept_len(), 0);
             work.split_kept(&mut self.kept).iter_mut().zip(parts).for_each(|(kept, part)| {
@@ -253,6 +265,15 @@ impl ReaderEnd for Receiving {
 }
 
 impl Receiving {
+    /// What the writers said of the step at hand, as far as this unit needs it: of constants that it has nothing.
+    fn said(&self, work: &Work) -> Cow<'_, [u64]> {
+        let mut said = Cow::Borrowed(self.client.said());
+        if self.constants.first().is_some_and(|(_, kept)| kept.is_some()) {
+            work.without_constants(said.to_mut());
+        }
+        said
+    }
+
     /// Says something. Where every step comes, the next are asked for before they are needed; where steps are
     /// dropped, that would give old ones.
     fn ask_ahead(&mut self, first: Option<Ask>) -> Result<(), PipeError> {
@@ -278,7 +299,8 @@ impl Receiving {
     /// Has all of the next step in `kept`, if it has come.
     fn receive_ahead(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<(), PipeError> {
         let Some(turn) = self.take(port, k)? else { return Ok(()) };
-        work.at_step(self.client.said()).map_err(|e| self.client.bad(&e.to_string()))?;
+        let said = self.said(work);
+        work.at_step(&said).map_err(|e| self.client.bad(&e.to_string()))?;
         self.begin_lanes(work, turn);
         let has_all = !self.lanes.iter().any(Lane::waits);
         if has_all && self.resumes {
@@ -297,6 +319,7 @@ impl Receiving {
             return;
         }
         let changed = std::mem::replace(&mut self.generation, work.generation) != work.generation;
+        let said = self.said(work).into_owned();
         for (lane, supply) in self.lanes.iter_mut().zip(&work.supplies) {
             if changed {
                 lane.supplies(supply);
@@ -304,7 +327,7 @@ impl Receiving {
             lane.begin();
             if self.wants && lane.waits() {
                 // A connection that is gone is noticed where its bytes are missed.
-                let _ = lane.want(turn.step, self.client.said());
+                let _ = lane.want(turn.step, &said);
             }
         }
     }
@@ -334,13 +357,14 @@ impl Receiving {
         let start = clock::now();
         let mut waited = Duration::ZERO;
         self.begin_lanes(work, turn);
+        let said = self.said(work).into_owned();
         while self.lanes.iter().any(Lane::waits) {
             let mut more = self.leave_replaced()?;
             for lane in self.lanes.iter_mut().filter(|l| l.waits()) {
                 if lane.redial.is_some() {
                     let made = self.caller.again(&mut self.client, lane, step)?;
                     if made && self.wants {
-                        let _ = lane.want(step, self.client.said());
+                        let _ = lane.want(step, &said);
                     }
                     more |= made;
                     continue;

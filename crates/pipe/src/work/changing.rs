@@ -43,6 +43,8 @@ struct Sized {
     /// Where the part of each writer unit begins in its slot.
     slots: Vec<usize>,
     conversion: Option<Conversion>,
+    /// All there is to know of a constant array.
+    constant: Option<Planned>,
 }
 
 impl Changing {
@@ -69,7 +71,8 @@ impl Changing {
             let make = || {
                 let most = from_wire(given)?;
                 let elem = dst.mapping(array).dataset().elem();
-                let src = (open == Changes::Whole).then(|| given.layout.parse()).transpose()?;
+                let has_layout = open == Changes::Whole || open == Changes::Never;
+                let src = has_layout.then(|| given.layout.parse()).transpose()?;
                 let dst = (taken.layout != PARTNER).then(|| taken.layout.parse()).transpose()?;
                 let slots = places.iter().map(|places| places[from.array].start).collect();
                 Ok(Sized {
@@ -83,12 +86,16 @@ impl Changing {
                     dst,
                     slots,
                     conversion: from.conversion,
+                    constant: None,
                 })
             };
             let named = |source| BundleError::Layout { name: given.name.clone(), source };
             Some(make().map_err(named))
         };
-        let sized = taken.iter().enumerate().filter_map(sized).collect::<Result<Vec<_>, _>>()?;
+        let mut sized = taken.iter().enumerate().filter_map(sized).collect::<Result<Vec<_>, _>>()?;
+        for sized in sized.iter_mut().filter(|sized| sized.open == Changes::Never) {
+            sized.constant = Some(sized.plan(&vec![&[1][..]; supplies.len()], unit, units)?);
+        }
         Ok(Changing {
             unit,
             units,
@@ -131,6 +138,10 @@ impl Changing {
         for (sized, (plan, dst, lens)) in self.arrays.iter().zip(plans) {
             for (transfer, t) in plan.transfers().iter().enumerate().filter(|(_, t)| t.bytes() > 0) {
                 let from = t.src_unit() as usize;
+                // What is constant comes once.
+                if sized.open == Changes::Never && said.get(from * self.words + sized.word) == Some(&0) {
+                    continue;
+                }
                 let (Some(supply), Some(&start)) = (work.supplies.get_mut(from), sized.slots.get(from))
                 else {
                     continue;
@@ -156,6 +167,21 @@ impl Changing {
     }
 }
 
+impl Changing {
+    /// The constant arrays, by their number among those that the reader takes.
+    pub fn constants(&self) -> impl Iterator<Item = usize> + '_ {
+        self.arrays.iter().filter(|sized| sized.open == Changes::Never).map(|sized| sized.array)
+    }
+
+    /// Has writer units say that constant arrays do not come with a step.
+    pub fn without_constants(&self, said: &mut [u64]) {
+        for sized in self.arrays.iter().filter(|sized| sized.open == Changes::Never) {
+            let words = said.chunks_exact_mut(self.words.max(1));
+            words.filter_map(|words| words.get_mut(sized.word)).for_each(|word| *word = 0);
+        }
+    }
+}
+
 /// What moves of an array in a step, how the reader has it, and the bytes of each writer unit's part.
 type Planned = (Arc<Plan>, polyduct_layout::Mapping, Vec<usize>);
 
@@ -172,9 +198,16 @@ impl Sized {
 
     /// The plan of a step of which each writer unit said these numbers.
     fn plan(&self, said: &[&[u64]], unit: u32, units: u32) -> Result<Planned, BundleError> {
+        if let Some(planned) = &self.constant {
+            if let Some(unit) = said.iter().position(|said| said[0] > 1) {
+                return Err(self.beyond(unit, said[unit][0].to_string(), "0 or 1".into()));
+            }
+            return Ok(planned.clone());
+        }
         let most = self.most.shape();
         let mut shape = most.to_vec();
         let pieces = match self.open {
+            Changes::Never => Vec::new(),
             Changes::Whole => {
                 let first = said.first().copied().unwrap_or_default();
                 if let Some(other) = said.iter().position(|said| *said != first) {
