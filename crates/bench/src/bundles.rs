@@ -2,7 +2,7 @@
 
 use super::case::{Case, Rounds, Target};
 use super::unit::{now, unique, Report, Role, Spec, Team};
-use polyduct::{open, Array, Changes, Expect, Rule};
+use polyduct::{open, Array, Changes, Rule};
 use polyduct_layout::{Dataset, ElemType};
 use std::time::Duration;
 
