@@ -56,6 +56,8 @@ class BundleWriter(_BundlePort):
     def __init__(self, url: str, arrays: object, options: dict[str, Any]) -> None:
         self._port = _native.open_bundle_writer(url, given(arrays), {**options, "descr": None})
         self._start_bundle(url, options["timeout"])
+        self._given: frozenset[str] = frozenset()
+        """The constant arrays, once they were given."""
 
     @property
     def next_step(self) -> int:
@@ -75,7 +77,8 @@ class BundleWriter(_BundlePort):
         those of the other units. An exception in the block leaves the step unpublished, and the next call
         gives it again. Arrays are not to be used after the block: see `Writer.step`.
 
-        Of an array whose size changes `FilledStep.bring` says how large it is in this step.
+        Of an array whose size changes `FilledStep.bring` says how large it is in this step. Constant arrays are
+        filled in the first step, and cannot be written in the others.
 
         Whatever else is named (``time=0.1``) is a value of the step: None, a number, text, bytes, or lists and
         dictionaries of these, 1 MiB together at most; those of unit 0 count. More can be said in the block:
@@ -93,13 +96,16 @@ class BundleWriter(_BundlePort):
         """Writes this unit's part of each array of the next step, given by their names: one copy more than
         `step`. Values are said as there.
 
-        Each must have the array's local shape and dtype, in any memory order. False when a lossy queue
+        Each must have the array's local shape and dtype, in any memory order. Constant arrays are given with the
+        first step alone. False when a lossy queue
         dropped the step. For room it waits ``timeout`` seconds at most (the port's by default).
         """
         seconds("timeout", timeout)
         parts = self._parts(arrays)
         self._port.set_values(values)
-        return self._port.write_arrays(parts, timeout)
+        written = self._port.write_arrays(parts, timeout)
+        self._given = self._places.constant
+        return written
 
     async def write_async(
         self, arrays: Mapping[Any, Any] | Arrays, *, timeout: float | None = None, **values: Any
@@ -110,18 +116,24 @@ class BundleWriter(_BundlePort):
         async with step:
             assert step._memory is not None
             for name, part in zip(self._places, parts):
-                step._memory[self._places.at(name)] = part
+                if name not in self._given:
+                    step._memory[self._places.at(name)] = part
         return bool(step.published)
 
     def _parts(self, tree: object) -> list[_arrays.Array]:
         """The bytes of each array of a step, from wherever a program has them: all that the port has and no
         others."""
         places, leaves = self._places, flatten("arrays", tree)
-        check_names(places, leaves)
+        check_names(places, leaves, self._given)
         for name in places.changing:
             if places.open(name) != -1:
                 self._bring(name, _arrays.unmasked(leaves[name]).shape)
-        return [places.form(name).to_flat(places.form(name).given(leaves[name])) for name in places]
+
+        def part(name: str) -> _arrays.Array:
+            form = places.form(name)
+            return empty(0) if name in self._given else form.to_flat(form.given(leaves[name]))
+
+        return [part(name) for name in places]
 
     def bring(self, name: str, shape: int | Sequence[int]) -> None:
         """Says how large an array is in the next step, as `FilledStep.bring`: needed before `write` for one that
@@ -150,7 +162,15 @@ class FilledStep(Arrays):
 
     def __init__(self, step: BundleStep, memory: _arrays.Bytes, values: dict[str, Any]) -> None:
         places = step._writer._places
-        super().__init__(places, lambda name: places.form(name).over(memory[places.at(name)]))
+        given = step._writer._given
+
+        def find(name: str) -> _arrays.Array:
+            view = places.form(name).over(memory[places.at(name)])
+            if name in given:
+                view.flags.writeable = False
+            return view
+
+        super().__init__(places, find)
         self._step = step
         self.values = values
         """Values of the step, by name; those of unit 0 count."""
@@ -217,6 +237,7 @@ class BundleStep:
                 if self._values:
                     port._port.set_values(self._values)
                 self.published = port._port.publish(memory)
+                port._given = port._places.constant
                 return
             except Misuse:
                 self._discard(memory)

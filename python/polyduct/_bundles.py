@@ -15,6 +15,10 @@ from polyduct._layouts import Layout, text_of
 from polyduct._pieces import Pieces, pieces
 from polyduct.errors import Misuse
 
+CONSTANT = -2
+"""In the place of the number of an open dimension: the array does not change at all."""
+
+
 class Open:
     """A dimension whose size changes from step to step, in the shape of an `Array`.
 
@@ -53,6 +57,9 @@ class Array:
     changes
         Whether the shape changes as a whole from step to step; then ``shape`` is the most that it is. All
         writer units say the same.
+    constant
+        Whether the array is given with the first step alone; readers, also those that come later, have it in
+        every step.
     of
         Of a reader: which of the writers' arrays it is, or is made of. A name takes one under another name;
         ``(name, index)`` takes a box of it, with an index as NumPy has them (``numpy.s_[:10, 3]``); a list puts
@@ -65,7 +72,7 @@ class Array:
     >>> fused = {"qkv": Array(layout="block,*", of=["q", "k", "v"])}
     """
 
-    __slots__ = ("changes", "dtype", "layout", "of", "shape")
+    __slots__ = ("changes", "constant", "dtype", "layout", "of", "shape")
 
     def __init__(
         self,
@@ -74,6 +81,7 @@ class Array:
         layout: str | Layout | None = None,
         *,
         changes: bool = False,
+        constant: bool = False,
         of: str | tuple[Any, ...] | list[Any] | None = None,
         axis: int | None = None,
         stack: int | None = None,
@@ -92,6 +100,9 @@ class Array:
         self.dtype = dtype
         self.layout = None if layout is None else text_of(layout)
         self.changes = changes
+        self.constant = constant
+        if constant and self.open != CONSTANT:
+            raise Misuse("an array is constant, or its size changes; not both")
         if of is None and (axis, stack) != (None, None):
             raise Misuse("axis and stack are of the pieces that an array is made of; expected of=[...] as well")
         self.of: Pieces | None = None if of is None else pieces(of, axis, stack)
@@ -103,21 +114,23 @@ class Array:
 
     @property
     def open(self) -> int | None:
-        """The open dimension; -1 where the shape changes as a whole."""
+        """The open dimension; -1 where the shape changes as a whole, -2 where the array is constant."""
         if self.changes:
             return -1
-        return next((at for at, n in enumerate(self.shape or ()) if isinstance(n, Open)), None)
+        found = next((at for at, n in enumerate(self.shape or ()) if isinstance(n, Open)), None)
+        return CONSTANT if self.constant and found is None else found
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
             return NotImplemented
         mine, theirs = (self.shape, self.dtype, self.layout), (other.shape, other.dtype, other.layout)
-        return mine == theirs and (self.changes, self.of) == (other.changes, other.of)
+        mine, theirs = (*mine, self.changes, self.of), (*theirs, other.changes, other.of)
+        return mine == theirs and self.constant == other.constant
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        changes = ", changes=True" if self.changes else ""
+        changes = ", changes=True" if self.changes else ", constant=True" if self.constant else ""
         if self.of is not None:
             changes += f", of={[piece[0] for piece in self.of[0]]}"
         return f"polyduct.Array({self.shape}, {self.dtype!r}, {self.layout!r}{changes})"
@@ -231,7 +244,8 @@ def described(arrays: list[tuple[str, list[int], str, str, int | None]]) -> dict
     for name, most, elem, layout, open in arrays:
         shape = [Open(n) if at == open else n for at, n in enumerate(most)]
         of_all = layout if shape == most else None
-        found[name] = Array(shape, from_elem(elem), of_all, changes=open == -1)
+        changes, constant = open == -1, open == CONSTANT
+        found[name] = Array(shape, from_elem(elem), of_all, changes=changes, constant=constant)
     return found
 
 
@@ -253,8 +267,10 @@ class Places:
         self._unit = unit
         self._url = url
         self._forms: dict[str, Form] = {}
-        self.changing = [name for name, _, _, _, open in arrays if open is not None]
+        self.changing = [name for name, _, _, _, open in arrays if open not in (None, CONSTANT)]
         """Those whose size changes."""
+        self.constant = frozenset(name for name, _, _, _, open in arrays if open == CONSTANT)
+        """Those that are given once."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._native)
@@ -270,7 +286,7 @@ class Places:
         return self._index[name]
 
     def open(self, name: str) -> int | None:
-        """The open dimension of an array; -1 where its shape changes as a whole."""
+        """The open dimension of an array; -1 where its shape changes as a whole, -2 where it is constant."""
         return self._native[name][4]
 
     def resize(self, placed: _native.Placed) -> None:
@@ -344,11 +360,15 @@ class Arrays:
         return f"<polyduct.{type(self).__name__} {list(self)}>"
 
 
-def check_names(places: Places, leaves: Mapping[str, object]) -> None:
-    """Raises an error unless these are the names of a port's arrays."""
-    if len(leaves) == len(places) and all(name in places for name in leaves):
+def check_names(places: Places, leaves: Mapping[str, object], given: frozenset[str] = frozenset()) -> None:
+    """Raises an error unless these are the names of a port's arrays, without the constant ones that it was
+    given."""
+    if len(leaves) == len(places) - len(given) and all(name in places and name not in given for name in leaves):
         return
-    lacking = [name for name in places if name not in leaves]
+    again = [name for name in leaves if name in given]
+    if again:
+        raise Misuse(f"{_listed(again)}: constant, and given with the first step; leave it out of the others")
+    lacking = [name for name in places if name not in leaves and name not in given]
     unknown = [name for name in leaves if name not in places]
     why = [f"{what} {_listed(names)}" for what, names in (("without", lacking), ("with", unknown)) if names]
     raise Misuse(f"a step of {len(places)} arrays {' and '.join(why)}; each has all of the port's arrays")

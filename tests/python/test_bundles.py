@@ -400,6 +400,51 @@ def test_a_function_says_what_is_taken() -> None:
     both(write, read)
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_constants_are_given_once(in_place: bool) -> None:
+    url = unique("constant")
+    arrays = {"u": Array((4, 6), "f4", "block,*"), "mesh": Array(9, "i4", "block", constant=True)}
+    mesh = np.arange(9, dtype="i4")
+
+    def write() -> None:
+        with polyduct.open(url, "w", arrays=arrays, **OPEN) as out:
+            if in_place:
+                with out.step() as s:
+                    s["u"][...] = 0
+                    s["mesh"][...] = mesh
+            else:
+                with pytest.raises(polyduct.Misuse, match="without 'mesh'"):
+                    out.write({"u": U})
+                out.write({"u": U * 0, "mesh": mesh})
+            for step in range(1, 4):
+                out.write({"u": U * step})
+            with pytest.raises(polyduct.Misuse, match="'mesh': constant, and given with the first step"):
+                out.write({"u": U, "mesh": mesh})
+            with out.step() as s:
+                s["u"][...] = U * 4
+                np.testing.assert_array_equal(s["mesh"], mesh)
+                with pytest.raises(ValueError, match="read-only"):
+                    s["mesh"][...] = 0
+            asyncio.run(out.write_async({"u": U * 5}))
+
+    def read() -> None:
+        asked: list[Array] = []
+
+        def choose(name: str, array: Array) -> str:
+            asked.append(array)
+            return "*,block" if name == "u" else "block"
+
+        number = -1
+        for number, s in enumerate(polyduct.open(url, layouts=choose, **OPEN)):
+            np.testing.assert_array_equal(s["mesh"], mesh)
+            np.testing.assert_array_equal(s["u"], U * number)
+        assert number == 5 and asked == list(arrays.values())
+
+    both(write, read)
+    with pytest.raises(polyduct.Misuse, match="not both"):
+        Array(polyduct.Open(4), "f4", constant=True)
+
+
 def test_pieces_that_cannot_be_are_refused() -> None:
     for of, why in [
         ([], "of is []"),
