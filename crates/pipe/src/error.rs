@@ -297,17 +297,17 @@ pub enum Mismatch {
         /// What was wrong.
         error: String,
     },
-    /// What the writer brings, for a reader that asks; it has no place in the pipe.
-    #[error("the writer brings {} array(s); this unit only asked for them", arrays.len())]
-    Described {
-        /// All of them, in the writer's order.
-        arrays: Vec<crate::wire::Array>,
-    },
     /// The reader asks for arrays that there are not, or for none of several.
     #[error("{error}")]
     Arrays {
         /// What is wrong.
         error: String,
+    },
+    /// What the writer brings, for a reader that asks; it has no place in the pipe.
+    #[error("the writer brings {} array(s); this unit only asked for them", arrays.len())]
+    Described {
+        /// All of them, in the writer's order.
+        arrays: Vec<crate::wire::Array>,
     },
 }
 
