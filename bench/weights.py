@@ -1,0 +1,245 @@
+"""Weights in bf16 from four processes, a shard of the rows each, to two, a shard of the columns each, Python to Python:
+polyduct against a plain copy by two threads, against torch.distributed with gloo (all-gather, broadcast, slice, copy),
+and against torch.save and torch.load by way of /dev/shm.
+
+    python bench/weights.py [--tensors 200] [--mib 1024] [--rounds 5]
+
+prints a table of medians, each ratio of one run in which all four were measured; it ends with 1 where a ratio falls
+short. Needs torch. Every way is checked: each element says which it is.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import polyduct
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+
+TRAINERS, SERVERS = 4, 2
+COLUMNS = 1024
+ELEMENT = 2
+
+
+def rows(tensors: int, mib: int) -> int:
+    """Rows of each tensor: as many for every unit."""
+    return max(1, (mib << 20) // (tensors * COLUMNS * ELEMENT) // TRAINERS) * TRAINERS
+
+
+def content(n: int, count: int, step: int) -> torch.Tensor:
+    """The whole of a tensor: small whole numbers, which bf16 holds as they are."""
+    numbers = torch.arange(count * COLUMNS, dtype=torch.int32).reshape(count, COLUMNS)
+    return ((numbers * 7 + n * 13 + step) % 251).to(torch.bfloat16)
+
+
+def units(role: str, spec: argparse.Namespace, extra: dict[str, str]) -> list[subprocess.Popen[str]]:
+    count = TRAINERS if role == "train" else SERVERS
+    own = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    port = free_port()
+    command = [sys.executable, __file__, "--role", role, "--tensors", str(spec.tensors), "--mib", str(spec.mib)]
+    command += ["--rounds", str(spec.rounds)]
+    return [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **own, **extra, "RANK": str(unit), "LOCAL_RANK": str(unit), "MASTER_PORT": str(port)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for unit in range(count)
+    ]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port: int = s.getsockname()[1]
+        return port
+
+
+class Meeting:
+    """All six processes, apart from the groups of either program: barriers, and the peer's way."""
+
+    def __init__(self, rank: int) -> None:
+        store = dist.TCPStore(os.environ["MEET_HOST"], int(os.environ["MEET_PORT"]), TRAINERS + SERVERS, rank == 0)
+        self.store, self.rank, self.count = dist.PrefixStore("meet", store), rank, 0
+
+    def barrier(self) -> None:
+        self.count += 1
+        key = f"barrier{self.count}"
+        if self.store.add(key, 1) == TRAINERS + SERVERS:
+            self.store.set(key + "done", "1")
+        self.store.wait([key + "done"])
+
+
+def fill(state: dict[str, DTensor], step: int) -> None:
+    for n, tensor in enumerate(state.values()):
+        local, mine = tensor.to_local(), dist.get_rank()
+        local.copy_(content(n, tensor.shape[0], step)[mine * local.shape[0] : (mine + 1) * local.shape[0]])
+
+
+def check(state: dict[str, DTensor], step: int) -> None:
+    for n, tensor in enumerate(state.values()):
+        local, mine = tensor.to_local(), dist.get_rank()
+        want = content(n, tensor.shape[0], step)[:, mine * local.shape[1] : (mine + 1) * local.shape[1]]
+        assert torch.equal(local, want), f"tensor {n} of step {step} has other elements"
+        local.zero_()
+
+
+def unit(spec: argparse.Namespace) -> None:
+    trains = spec.role == "train"
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    count = rows(spec.tensors, spec.mib)
+    shape = (count // TRAINERS, COLUMNS) if trains else (count, COLUMNS // SERVERS)
+    placements = [Shard(0 if trains else 1)]
+    state = {
+        f"layers.{n}.weight": DTensor.from_local(torch.zeros(shape, dtype=torch.bfloat16), mesh, placements)
+        for n in range(spec.tensors)
+    }
+    rank = dist.get_rank() + (0 if trains else TRAINERS)
+    meeting = Meeting(rank)
+    found: dict[str, list[float]] = {"polyduct": [], "gloo": [], "save": []}
+
+    place: dict[str, Any] = {"timeout": 120, "unit": dist.get_rank(), "units": dist.get_world_size()}
+    url = os.environ["PIPE"]
+    out = polyduct.open(url, "w", arrays=state, **place) if trains else None
+    port = None if trains else polyduct.open(url, layouts=state, **place)
+    for step in range(spec.rounds):
+        if trains:
+            fill(state, step)
+        meeting.barrier()
+        start = time.perf_counter()
+        if out is not None:
+            out.write(state)
+        else:
+            assert port is not None
+            port.read(state)
+        found["polyduct"].append(time.perf_counter() - start)
+        meeting.barrier()
+        if not trains:
+            check(state, step)
+    for end in (out, port):
+        if end is not None:
+            end.close()
+
+    # A group of all: the trainers gather each tensor, and one of them sends it to the servers.
+    store = dist.PrefixStore("gloo", meeting.store)
+    everyone = dist.ProcessGroupGloo(store, rank, TRAINERS + SERVERS)
+    for step in range(min(3, spec.rounds)):
+        if trains:
+            fill(state, step)
+        meeting.barrier()
+        start = time.perf_counter()
+        for tensor in state.values():
+            whole = tensor.full_tensor() if trains else torch.empty(tuple(tensor.shape), dtype=torch.bfloat16)
+            everyone.broadcast([whole], dist.BroadcastOptions()).wait()
+            if not trains:
+                local = tensor.to_local()
+                local.copy_(whole[:, dist.get_rank() * local.shape[1] : (dist.get_rank() + 1) * local.shape[1]])
+        found["gloo"].append(time.perf_counter() - start)
+        meeting.barrier()
+        if not trains:
+            check(state, step)
+
+    # Each trainer saves its shards; servers load what they need of all.
+    folder = os.environ["FOLDER"]
+    for step in range(min(3, spec.rounds)):
+        if trains:
+            fill(state, step)
+        meeting.barrier()
+        start = time.perf_counter()
+        if trains:
+            torch.save({name: tensor.to_local() for name, tensor in state.items()}, f"{folder}/{rank}.pt")
+        meeting.barrier()
+        if not trains:
+            for trainer in range(TRAINERS):
+                shards = torch.load(f"{folder}/{trainer}.pt", mmap=True)
+                for name, tensor in state.items():
+                    local, part = tensor.to_local(), shards[name]
+                    columns = part[:, dist.get_rank() * local.shape[1] : (dist.get_rank() + 1) * local.shape[1]]
+                    local[trainer * part.shape[0] : (trainer + 1) * part.shape[0]].copy_(columns)
+        found["save"].append(time.perf_counter() - start)
+        meeting.barrier()
+        if not trains:
+            check(state, step)
+    print(json.dumps(found), flush=True)
+    meeting.barrier()
+    dist.destroy_process_group()
+
+
+def copies(nbytes: int, rounds: int) -> float:
+    """Seconds in which two threads copy so many bytes."""
+    halves = [(np.ones(nbytes // 2, "u1"), np.zeros(nbytes // 2, "u1")) for _ in range(2)]
+
+    def once() -> float:
+        start = time.perf_counter()
+        threads = [threading.Thread(target=np.copyto, args=(there, here)) for here, there in halves]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - start
+
+    once()
+    return statistics.median(once() for _ in range(rounds))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tensors", type=int, default=200)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--role", choices=["train", "serve"], help=argparse.SUPPRESS)
+    spec = parser.parse_args()
+    if spec.role:
+        unit(spec)
+        return 0
+    nbytes = spec.tensors * rows(spec.tensors, spec.mib) * COLUMNS * ELEMENT
+    copied = copies(nbytes, spec.rounds)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        extra = {"MEET_HOST": "127.0.0.1", "MEET_PORT": str(free_port()), "FOLDER": folder}
+        extra["PIPE"] = f"pipe:weights-{os.getpid()}"
+        team = units("train", spec, extra) + units("serve", spec, extra)
+        try:
+            said = [process.communicate(timeout=600)[0] for process in team]
+        finally:
+            for process in team:
+                process.kill()
+    if any(process.returncode for process in team):
+        print("a process failed", file=sys.stderr)
+        return 1
+    # A way is done when the last process is; the first round of each maps memory for the first time.
+    reports = [json.loads(words.splitlines()[-1]) for words in said]
+
+    def took(way: str) -> float:
+        rounds = [max(times) for times in zip(*(report[way] for report in reports))]
+        return statistics.median(rounds[1:] or rounds)
+
+    ours = took("polyduct")
+    print(f"{spec.tensors} tensors, {nbytes / 2**30:.2f} GiB of bf16, rows of {TRAINERS} to columns of {SERVERS}")
+    print(f"{'way':34} {'s':>7} {'GB/s':>6} {'ratio':>6}  must")
+    short = False
+    for way, seconds, ratio, must in [
+        ("polyduct", ours, 1.0, 0.0),
+        ("a copy by two threads", copied, copied / ours, 0.7),
+        ("gloo: gather, broadcast, slice", took("gloo"), took("gloo") / ours, 5.0),
+        ("torch.save, load by /dev/shm", took("save"), took("save") / ours, 5.0),
+    ]:
+        falls = ratio < must
+        short |= falls
+        words = f"{must:.1f}{', short' if falls else ''}" if must else ""
+        print(f"{way:34} {seconds:7.3f} {nbytes / seconds / 1e9:6.2f} {ratio:6.2f}  {words}")
+    return int(short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
