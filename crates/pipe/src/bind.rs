@@ -6,8 +6,8 @@ use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Window};
 use polyduct_os::segment::{Access, Segment};
-use polyduct_port::{check_name, check_names, is_pattern, lay_out, look_up, select};
-use polyduct_port::{ArrayPart, BundleError, Changes, Options, PortError};
+use polyduct_port::{check_name, check_names, choose, is_pattern, lay_out};
+use polyduct_port::{ArrayPart, BundleError, Changes, Chosen, Options, PortError};
 use polyduct_port::{MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES, VALUES_BYTES};
 use polyduct_slots::geometry::MAX_WORDS;
 use std::collections::HashMap;
@@ -333,51 +333,18 @@ fn wanted<'a>(arrays: &'a [Array], takes: &'a Takes) -> Result<Vec<Wanted<'a>>, 
             return Err(Refusal::Terms(Mismatch::Arrays { error }));
         }
         Takes::Ask => Vec::new(),
-        Takes::Named(rules) => choose(named, rules).map_err(unfit)?,
+        Takes::Named(rules) => chosen(named, rules).map_err(unfit)?,
     };
     wanted.extend(values.map(|at| Wanted { name: VALUES, wish: values_wish(), sources: vec![at] }));
     Ok(wanted)
 }
 
 /// The arrays that rules choose, and those that they put together.
-fn choose<'a>(named: &'a [Array], rules: &'a [(String, Wish)]) -> Result<Vec<Wanted<'a>>, BundleError> {
+fn chosen<'a>(named: &'a [Array], rules: &'a [(String, Wish)]) -> Result<Vec<Wanted<'a>>, BundleError> {
     let names: Vec<&str> = named.iter().map(|a| a.name.as_str()).collect();
-    let (made, plain): (Vec<_>, Vec<_>) = rules.iter().partition(|(_, wish)| wish.of.is_some());
-    let pieces = |wish: &'a Wish| wish.of.iter().flat_map(|of| &of.pieces);
-    let sources: Vec<&str> =
-        made.iter().flat_map(|(_, wish)| pieces(wish)).map(|piece| piece.array.as_str()).collect();
-    let (found, missing) = match look_up(&names, &sources) {
-        Ok(found) => (found, Vec::new()),
-        Err(BundleError::Missing { names, .. }) => (Vec::new(), names),
-        Err(other) => return Err(other),
-    };
-    let patterns: Vec<&str> = plain.iter().map(|(pattern, _)| pattern.as_str()).collect();
-    // What is missing of either kind is told at once.
-    let selected = match select(&names, &patterns, &found.iter().copied().collect()) {
-        Ok(selected) if missing.is_empty() => selected,
-        Ok(_) => return Err(BundleError::Missing { names: missing, of: names.len() }),
-        Err(BundleError::Missing { names, of }) => {
-            return Err(BundleError::Missing { names: [names, missing].concat(), of })
-        }
-        Err(other) => return Err(other),
-    };
-    let mut wanted: Vec<Wanted<'a>> = selected
-        .into_iter()
-        .map(|(array, rule)| Wanted { name: names[array], wish: &plain[rule].1, sources: vec![array] })
-        .collect();
-    let mut found = found.into_iter();
-    for (name, wish) in made {
-        wish.of.as_ref().map_or(Ok(()), |of| of.check(name))?;
-        let sources: Vec<usize> = found.by_ref().take(pieces(wish).count()).collect();
-        wanted.push(Wanted { name, wish, sources });
-    }
-    check_names(wanted.iter().map(|wanted| wanted.name)).or_else(|error| match error {
-        // A reader may take nothing, or the only array of a pipe that has no name.
-        BundleError::Empty => Ok(()),
-        BundleError::Name { .. } if wanted.iter().all(|wanted| wanted.name.is_empty()) => Ok(()),
-        error => Err(error),
-    })?;
-    Ok(wanted)
+    let texts: Vec<_> = rules.iter().map(|(name, wish)| (name.as_str(), wish.of.as_ref())).collect();
+    let wanted = |Chosen { name, rule, sources }| Wanted { name, wish: &rules[rule].1, sources };
+    Ok(choose(&names, &texts)?.into_iter().map(wanted).collect())
 }
 
 /// Every unit gets all values.

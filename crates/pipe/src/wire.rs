@@ -66,7 +66,7 @@ pub struct Wish {
 pub enum Takes {
     /// The only one that there is.
     One(Wish),
-    /// Those whose names fit: see [`polyduct_port::select`]. What is put together has a name here that the
+    /// Those whose names fit: see [`polyduct_port::choose`]. What is put together has a name here that the
     /// writers need not have.
     Named(Vec<(String, Wish)>),
     /// None: it asks what there is. The answer is the refusal [`Described`](crate::Mismatch::Described).

@@ -33,6 +33,6 @@ pub use expect::Expect;
 pub use names::{Peer, PortName, Side, UnitName};
 pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
 pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
-pub use select::{is_pattern, look_up, matches, select, Rule, MAX_PATTERNS};
+pub use select::{choose, is_pattern, matches, Chosen, Rule, MAX_PATTERNS};
 pub use stats::Stats;
 pub use values::{Value, ValuesError, VALUES_BYTES};

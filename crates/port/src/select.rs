@@ -1,6 +1,6 @@
 //! Which arrays of a bundle a reader takes: rules with names or patterns, of which the first that fits counts.
 
-use crate::{Assembly, BundleError, Expect};
+use crate::{check_names, Assembly, BundleError, Expect};
 use std::collections::{HashMap, HashSet};
 
 /// The most rules of a reader that are patterns; there may be one rule for each array besides.
@@ -61,11 +61,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 ///
 /// # Errors
 /// [`BundleError::Missing`] with every rule that fits none.
-pub fn select(
-    names: &[&str],
-    rules: &[&str],
-    used: &HashSet<usize>,
-) -> Result<Vec<(usize, usize)>, BundleError> {
+fn select(names: &[&str], rules: &[&str], used: &HashSet<usize>) -> Result<Vec<(usize, usize)>, BundleError> {
     let mut exact = HashMap::with_capacity(rules.len());
     let mut patterns = Vec::new();
     for (rule, &text) in rules.iter().enumerate() {
@@ -103,11 +99,70 @@ pub fn select(
     Err(lacking(&missing, names))
 }
 
+/// An array that a reader takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen<'a> {
+    /// What the reader calls it.
+    pub name: &'a str,
+    /// The rule that counts.
+    pub rule: usize,
+    /// Of which arrays it is: at least one, more where it is put together.
+    pub sources: Vec<usize>,
+}
+
+/// The arrays that a reader takes of those with these names, by rules that are a name or pattern, or the name of
+/// an array that is put together and of what: the writer's in their order, then those that are put together.
+/// Patterns leave out what these are made of.
+///
+/// # Errors
+/// [`BundleError::Missing`] with every name and pattern that fits none; [`BundleError::Twice`]; what is wrong with
+/// a name, or the number of pieces.
+pub fn choose<'a>(
+    names: &[&'a str],
+    rules: &[(&'a str, Option<&'a Assembly>)],
+) -> Result<Vec<Chosen<'a>>, BundleError> {
+    let (made, plain): (Vec<usize>, Vec<usize>) = (0..rules.len()).partition(|&rule| rules[rule].1.is_some());
+    let pieces = |rule: usize| rules[rule].1.into_iter().flat_map(|of| &of.pieces);
+    let wanted: Vec<&str> =
+        made.iter().flat_map(|&rule| pieces(rule)).map(|piece| piece.array.as_str()).collect();
+    let (found, missing) = match look_up(names, &wanted) {
+        Ok(found) => (found, Vec::new()),
+        Err(BundleError::Missing { names, .. }) => (Vec::new(), names),
+        Err(other) => return Err(other),
+    };
+    let patterns: Vec<&str> = plain.iter().map(|&rule| rules[rule].0).collect();
+    // What is missing of either kind is told at once.
+    let selected = match select(names, &patterns, &found.iter().copied().collect()) {
+        Ok(selected) if missing.is_empty() => selected,
+        Ok(_) => return Err(BundleError::Missing { names: missing, of: names.len() }),
+        Err(BundleError::Missing { names, of }) => {
+            return Err(BundleError::Missing { names: [names, missing].concat(), of })
+        }
+        Err(other) => return Err(other),
+    };
+    let mut chosen: Vec<Chosen<'a>> = selected
+        .into_iter()
+        .map(|(array, rule)| Chosen { name: names[array], rule: plain[rule], sources: vec![array] })
+        .collect();
+    let mut found = found.into_iter();
+    for rule in made {
+        let (name, of) = rules[rule];
+        of.map_or(Ok(()), |of| of.check(name))?;
+        chosen.push(Chosen { name, rule, sources: found.by_ref().take(pieces(rule).count()).collect() });
+    }
+    // The only array of a pipe may have no name, and a reader may take nothing.
+    match check_names(chosen.iter().map(|chosen| chosen.name)) {
+        Err(error @ (BundleError::Twice { .. } | BundleError::TooMany { .. })) => Err(error),
+        Err(BundleError::Name { .. } | BundleError::Empty) | Ok(()) => Ok(chosen),
+        Err(error) => Err(error),
+    }
+}
+
 /// Which of these each wanted name is.
 ///
 /// # Errors
 /// [`BundleError::Missing`] with every one that is none.
-pub fn look_up(names: &[&str], wanted: &[&str]) -> Result<Vec<usize>, BundleError> {
+fn look_up(names: &[&str], wanted: &[&str]) -> Result<Vec<usize>, BundleError> {
     let known: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (*name, at)).collect();
     let found: Vec<usize> = wanted.iter().filter_map(|name| known.get(name).copied()).collect();
     if found.len() == wanted.len() {
