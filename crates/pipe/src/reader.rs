@@ -184,7 +184,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`open`](Reader::open); [`PortError::Bundle`] for rules that cannot be, and
-    /// [`Mismatch::Arrays`](crate::Mismatch::Arrays) with all that fit no array.
+    /// [`Mismatch::Arrays`] with all that fit no array.
     pub fn open_arrays<'a>(
         at: impl Into<At<'a>>,
         rules: &[Rule],

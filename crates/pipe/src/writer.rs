@@ -236,7 +236,7 @@ impl Writer {
     /// count.
     ///
     /// # Errors
-    /// [`PortError::Bundle`]: more than [`VALUES_BYTES`](polyduct_port::VALUES_BYTES), or no bundle.
+    /// [`PortError::Bundle`]: more than [`VALUES_BYTES`], or no bundle.
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), PipeError> {
         let set = self.brings.set_values(packed);
         set.map_err(|e| PipeError::from(e).at(&self.port.pipe, self.port.me))
