@@ -123,9 +123,7 @@ class Array:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
             return NotImplemented
-        mine, theirs = (self.shape, self.dtype, self.layout), (other.shape, other.dtype, other.layout)
-        mine, theirs = (*mine, self.changes, self.of), (*theirs, other.changes, other.of)
-        return mine == theirs and self.constant == other.constant
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     __hash__ = None  # type: ignore[assignment]
 
