@@ -1,6 +1,7 @@
 //! The form of a file that is written: what comes before the data, and how long it is.
 
 use super::beside::Kept;
+use super::packed::Packed;
 use super::slabs::Slabs;
 use super::target::Target;
 use super::{wire, Format, Options, COMPRESSED_CHUNK_BYTES};
@@ -8,7 +9,8 @@ use crate::npy::{Descr, Header};
 use crate::zarr::{Compression, Version};
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_port::{PortError, PortName};
+use polyduct_port::{Array, PortError, PortName};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
 const HEADER_BYTES: usize = 128;
@@ -24,6 +26,10 @@ pub struct Form {
     pub slabs: Option<Slabs>,
     /// The other tensors of a safetensors file.
     pub kept: Option<Kept>,
+    /// The arrays of a file of several; the dataset is then their bytes.
+    pub packed: Option<Packed>,
+    /// All of a file without data, which unit 0 knows when it closes.
+    text: Option<Arc<Mutex<String>>>,
     /// The name of the tensor of a safetensors file.
     tensor: String,
     /// What NumPy takes the elements for.
@@ -96,7 +102,50 @@ impl Form {
                 }));
             }
         }
-        Ok(Form { format, dataset, data_at: data_at as u64, slabs, kept: None, tensor, descr, stepped })
+        Ok(Form {
+            format,
+            dataset,
+            data_at: data_at as u64,
+            slabs,
+            kept: None,
+            packed: None,
+            text: None,
+            tensor,
+            descr,
+            stepped,
+        })
+    }
+
+    /// Of a `.safetensors` file of several arrays.
+    ///
+    /// # Errors
+    /// As [`Packed::new`]; more bytes than can be counted.
+    pub fn of_arrays(arrays: &[Array], path: &str) -> Result<Form, FileError> {
+        let packed = Packed::new(arrays, path)?;
+        let dataset = Dataset::new(&[packed.len], ElemType::U8).map_err(FileError::layout(path))?;
+        Ok(Form {
+            format: Format::Safetensors,
+            dataset,
+            data_at: packed.data_at,
+            slabs: None,
+            kept: None,
+            packed: Some(packed),
+            text: None,
+            tensor: String::new(),
+            descr: None,
+            stepped: false,
+        })
+    }
+
+    /// Of a file of text alone, which may be said until the file is closed.
+    ///
+    /// # Errors
+    /// None that are the caller's.
+    pub fn of_text(path: &str) -> Result<(Form, Arc<Mutex<String>>), FileError> {
+        let nothing = Dataset::new(&[0], ElemType::U8).map_err(FileError::layout(path))?;
+        let text = Arc::default();
+        let form = Form::new(Format::Raw, nothing, &Options::default(), path)?;
+        Ok((Form { text: Some(Arc::clone(&text)), ..form }, text))
     }
 
     /// The same beside what stays of the file that is there.
@@ -108,7 +157,7 @@ impl Form {
             let (path, elem) = (target.path.clone(), ElemType::Bf16);
             return Err(FileError::NoForm { path, format: "Zarr version 2", elem });
         }
-        if self.format != Format::Safetensors {
+        if self.format != Format::Safetensors || self.packed.is_some() {
             return Ok(self);
         }
         let (elem, shape) =
@@ -141,6 +190,12 @@ impl Form {
 
     /// What comes before the data.
     pub fn header(&self, steps: u64) -> Vec<u8> {
+        if let Some(packed) = &self.packed {
+            return packed.header();
+        }
+        if let Some(text) = &self.text {
+            return text.lock().unwrap_or_else(PoisonError::into_inner).clone().into_bytes();
+        }
         match self.format {
             Format::Raw | Format::Zarr => Vec::new(),
             Format::Safetensors => {

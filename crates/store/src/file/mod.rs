@@ -6,6 +6,8 @@
 //! | `runs` | an operation of a plan as windows of the file |
 //! | `io` | bytes to and from the file: whole, reserved, in bounded pieces |
 //! | `form` | what the file is to look like: its header and its length |
+//! | `packed`, `held` | several arrays in a file, and what a unit has of each |
+//! | `values` | what is said of a step, as a file keeps it |
 //! | `beside` | what stays of a file in which one tensor is written |
 //! | `name` | what a path means in the end, and the directory that it is in |
 //! | `target` | the unnamed file that becomes the named one, and the directory likewise |
@@ -16,7 +18,10 @@
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
+//! | `arrays`, `set` | the two ports of several arrays, in one file or a set of them |
+//! | `index` | which array is in which file of a set |
 
+mod arrays;
 mod beside;
 mod boxes;
 mod chunks;
@@ -24,17 +29,22 @@ mod coordinator;
 mod drafts;
 mod form;
 mod group;
+mod held;
+mod index;
 mod io;
 mod link;
 mod member;
 mod name;
+mod packed;
 mod reader;
 mod runs;
 mod scatter;
+mod set;
 mod shape;
 mod slabs;
 mod stretch;
 mod target;
+mod values;
 #[doc(hidden)]
 pub mod wire;
 mod work;
@@ -49,11 +59,16 @@ use polyduct_port::{OnLoss, PortError, PortName, INTERRUPT_SLICE};
 use std::fmt;
 use std::time::Duration;
 
+pub use arrays::{ArraysReader, Found};
+pub use index::is_index;
 pub use reader::FileReader;
+pub use set::{ArraysStepMut, ArraysWriter};
 pub use writer::{FileWriter, StepMut};
 
 /// The most bytes of a chunk, unless the caller says another number.
 const CHUNK_BYTES: u64 = 32 << 20;
+/// The most bytes of data of a file of a set, as Hugging Face's libraries have it.
+const SHARD_BYTES: u64 = 5_000_000_000;
 /// The same of one that is compressed, before that.
 const COMPRESSED_CHUNK_BYTES: u64 = 2 << 20;
 
@@ -105,6 +120,8 @@ pub struct Options {
     /// What the chunks of a Zarr array that is written are compressed with. All units say the same of this
     /// and of the two before.
     pub compression: Compression,
+    /// The most bytes of data of a file of a set (default 5 GB, 10⁹ each), unless it has one array of more.
+    pub shard_bytes: u64,
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and
     /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
@@ -133,6 +150,7 @@ impl From<polyduct_port::Options> for Options {
             chunk_bytes: CHUNK_BYTES,
             chunks: None,
             compression: Compression::None,
+            shard_bytes: SHARD_BYTES,
             attributes: Attributes::new(),
             dims: None,
             descr: None,

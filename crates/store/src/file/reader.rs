@@ -399,7 +399,7 @@ fn of_array(
 }
 
 /// Opens a regular file, and not what would block or has no end. Returns its length as well.
-fn open_regular(path: &Path, name: &str) -> Result<(File, u64), FileError> {
+pub fn open_regular(path: &Path, name: &str) -> Result<(File, u64), FileError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = rustix::io::retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
         .map_err(|e| FileError::sys(name, "open", e))?;

@@ -41,13 +41,18 @@ enum Place<'a> {
 }
 
 impl<'a> Scatter<'a> {
-    /// Into a file in which the step begins at `step_at` and has `len` bytes.
+    /// Into a file in which the step begins at `step_at` and has `len` bytes, and the array `array_at` behind that.
     ///
     /// # Errors
     /// As [`FileWriter::write`](super::FileWriter::write).
-    pub fn fill_file(&mut self, what: What<'_>, step_at: u64, len: u64) -> Result<(), FileError> {
+    pub fn fill_file(
+        &mut self,
+        what: What<'_>,
+        (step_at, len): (u64, u64),
+        array_at: u64,
+    ) -> Result<(), FileError> {
         self.reserve(self.io, step_at, len)?;
-        self.all(what, &mut Place::File { io: self.io, at: step_at })
+        self.all(what, &mut Place::File { io: self.io, at: step_at + array_at })
     }
 
     /// Into the files of chunks that are slabs.

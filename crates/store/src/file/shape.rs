@@ -146,20 +146,11 @@ pub fn of_raw(
 
 /// The conversion from the file's element type, if one is needed.
 fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Conversion>, FileError> {
-    use ElemType::{Bf16, F16, F32, F64};
     let expected = match expect.elem {
         Some(e) if e != found => e,
         _ => return Ok(None),
     };
-    let exists = match (found, expected) {
-        (F32, Bf16) => Some(Conversion::F32ToBf16),
-        (Bf16, F32) => Some(Conversion::Bf16ToF32),
-        (F32, F16) => Some(Conversion::F32ToF16),
-        (F16, F32) => Some(Conversion::F16ToF32),
-        (F64, F32) => Some(Conversion::F64ToF32),
-        (F32, F64) => Some(Conversion::F32ToF64),
-        _ => None,
-    };
+    let exists = Conversion::between(found, expected);
     let hint = match exists {
         Some(_) if expect.convert => return Ok(exists),
         Some(_) => "a program that opens the file with convert=True gets it converted",

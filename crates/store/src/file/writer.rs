@@ -3,26 +3,28 @@
 use super::beside::Kept;
 use super::boxes::Boxes;
 use super::form::Form;
+use super::held::{hold, Given, Held};
 use super::io::Io;
 use super::link::{meet, WriteEnd};
 use super::member::Welcome;
+use super::packed::Packed;
 use super::runs::{View, SHARED_GAP_BYTES};
 use super::scatter::{Scatter, What};
-use super::shape::file_mapping;
 use super::slabs::{Chunks, Slabs};
-use super::stretch;
 use super::target::{Draft, Target};
 use super::wire::{self, Spec};
 use super::Options;
+use super::{stretch, values};
 use super::{timed, Format};
 use crate::{FileError, Scope};
-use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
+use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
-use polyduct_os::{clock, Errno};
-use polyduct_port::{Peer, PortError, PortName, Stats};
+use polyduct_os::clock;
+use polyduct_port::{Array, ArrayPart, Peer, PortError, PortName, Stats};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
@@ -45,9 +47,10 @@ pub struct FileWriter {
     state: State,
     path: String,
     options: Options,
-    mapping: Mapping,
-    plan: Plan,
-    view: View,
+    /// What this unit has of each array: of one, or of several in a `.safetensors` file.
+    held: Vec<Held>,
+    /// The same for others; none where there is one array without a name.
+    arrays: Vec<ArrayPart>,
     form: Form,
     /// The files of a Zarr array, and what its units lock for their turns.
     chunks: Option<Chunks>,
@@ -88,47 +91,76 @@ impl FileWriter {
         layout: &str,
         options: &Options,
     ) -> Result<FileWriter, FileError> {
-        let start = clock::now();
         let name = path.display().to_string();
         options.check(|| PortName::File(name.clone()))?;
-        let bound = || -> Result<(Layout, Mapping), LayoutError> {
-            let layout: Layout = layout.parse()?;
-            let mapping = layout.bind(dataset, options.port.units.into())?;
-            Ok((layout, mapping))
-        };
-        let (layout, mapping) = bound().map_err(FileError::layout(&name))?;
+        // What is wrong with the layout is told first.
+        let bound = || layout.parse::<Layout>()?.bind(dataset, options.port.units.into());
+        bound().map_err(FileError::layout(&name))?;
         let form = Form::new(format, *dataset, options, &name)?;
-        let planned = || match form.slabs.as_ref().and_then(Slabs::boxes) {
-            Some(boxes) => Plan::from_writer(&mapping, &boxes.mapping()?, options.port.unit.into()),
-            None => Plan::from_writer(&mapping, &file_mapping(dataset, false)?, options.port.unit.into()),
-        };
-        let plan = planned().map_err(FileError::layout(&name))?;
-        let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
-        let mut view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
-        let len = mapping.local_len_bytes(options.port.unit.into()).map_err(FileError::layout(&name))?;
-        let len = usize::try_from(len).map_err(|_| FileError::sys(&name, "allocate", Errno::NOMEM))?;
+        FileWriter::begin(path, form, &[("", *dataset, layout)], options)
+    }
+
+    /// Opens a `.safetensors` file to write unit `options.port.unit`'s part of each of several arrays, each straight
+    /// to its place, and waits until all units have come. It has one step.
+    ///
+    /// # Errors
+    /// As [`open`](FileWriter::open); [`PortError::Bundle`] for names that cannot be, arrays whose size changes, and
+    /// layouts that do not fit; [`FileError::NoForm`] for element types that the format does not have.
+    pub fn open_arrays(path: &Path, arrays: &[Array], options: &Options) -> Result<FileWriter, FileError> {
+        let name = path.display().to_string();
+        options.check(|| PortName::File(name.clone()))?;
+        options.check_unchunked(&name)?;
+        let form = Form::of_arrays(arrays, &name)?;
+        let given: Vec<Given<'_>> =
+            arrays.iter().map(|array| (&array.name[..], array.dataset, &array.layout[..])).collect();
+        FileWriter::begin(path, form, &given, options)
+    }
+
+    /// Opens a file of text, which unit 0 says before it closes, and waits until all units have come. Each writes one
+    /// step of no bytes.
+    ///
+    /// # Errors
+    /// As [`open`](FileWriter::open).
+    pub(super) fn open_text(
+        path: &Path,
+        options: &Options,
+    ) -> Result<(FileWriter, Arc<Mutex<String>>), FileError> {
+        let (form, text) = Form::of_text(&path.display().to_string())?;
+        let nothing = form.dataset;
+        Ok((FileWriter::begin(path, form, &[("", nothing, "block")], options)?, text))
+    }
+
+    fn begin(
+        path: &Path,
+        form: Form,
+        given: &[Given<'_>],
+        options: &Options,
+    ) -> Result<FileWriter, FileError> {
+        let start = clock::now();
+        let name = path.display().to_string();
+        let (mut held, len, text) = hold(given, &form, (options.port.unit, options.port.units), &name)?;
+        let format = form.format;
         let target = Target::open(path, format)?;
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
         let link = match options.port.units {
             1 => WriteEnd::Alone(Draft::new(target)?),
             _ => {
-                let text = layout.to_string();
                 let spec = Spec {
-                    format: options.format_text(format)
+                    format: form.packed.as_ref().map_or_else(|| options.format_text(format), Packed::text)
                         + &form.kept.as_ref().map_or(String::new(), Kept::text),
-                    shape: dataset.shape().to_vec(),
-                    elem: dataset.elem().to_string(),
+                    shape: form.dataset.shape().to_vec(),
+                    elem: form.dataset.elem().to_string(),
                     layout: wire::cut(&text, 1000),
                     layout_hash: fnv1a(text.bytes()),
                 };
-                let scattered = is_scattered(&plan, &view) && options.port.units <= SHARING_UNITS;
+                let scattered = is_scattered(&held) && options.port.units <= SHARING_UNITS;
                 meet(target, spec, &form, scattered, options, &mut stats.waited)?
             }
         };
         let shared = matches!(link, WriteEnd::Among { welcome: Welcome { shared: true, .. }, .. });
         if shared {
-            view.gap = SHARED_GAP_BYTES;
+            held.iter_mut().for_each(|held| held.view.gap = SHARED_GAP_BYTES);
         }
         let opened =
             form.slabs.as_ref().map(|slabs| Chunks::open(slabs, link.file(), shared, &name)).transpose();
@@ -140,13 +172,22 @@ impl FileWriter {
             }
         };
         stats.opened = clock::now().saturating_sub(start);
+        let part = |(&(name, ..), held): (&Given<'_>, &Held)| ArrayPart {
+            name: name.to_owned(),
+            mapping: held.mapping.clone(),
+            at: held.at.clone(),
+            open: None,
+        };
+        let arrays = match form.packed {
+            Some(_) => given.iter().zip(&held).map(part).collect(),
+            None => Vec::new(),
+        };
         Ok(FileWriter {
             state: State::Open(link),
             path: name,
             options: options.clone(),
-            mapping,
-            plan,
-            view,
+            held,
+            arrays,
             form,
             chunks,
             lock: lock.flatten(),
@@ -161,7 +202,25 @@ impl FileWriter {
 
     /// Shape and element type of one step.
     pub fn dataset(&self) -> &Dataset {
-        self.mapping.dataset()
+        self.mapping().dataset()
+    }
+
+    /// The arrays of a file of several, and where this unit's parts of them lie in a step.
+    pub fn arrays(&self) -> &[ArrayPart] {
+        &self.arrays
+    }
+
+    /// Has these values, packed, go with the step of a file of several arrays, as text in its header. Those of unit
+    /// 0 count.
+    ///
+    /// # Errors
+    /// [`PortError::BadOption`] for what JSON cannot have, or more than a few thousand bytes of it.
+    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), FileError> {
+        let values = values::to_json(packed, &self.path)?;
+        match &self.form.packed {
+            Some(packed) => packed.say(&values, &self.options, &self.path),
+            None => Ok(()),
+        }
     }
 
     /// The form of the file.
@@ -169,9 +228,9 @@ impl FileWriter {
         self.form.format
     }
 
-    /// The dataset and who owns what of it.
+    /// The dataset and who owns what of it; of several arrays those of the first.
     pub fn mapping(&self) -> &Mapping {
-        &self.mapping
+        &self.held[0].mapping
     }
 
     /// Number of the next step, from 0.
@@ -206,15 +265,68 @@ impl FileWriter {
                 found: part.len() as u64,
             }));
         }
+        let parts: Vec<&[u8]> = self.held.iter().map(|held| &part[held.at.clone()]).collect();
+        self.write_parts(&parts)
+    }
+
+    /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
+        self.check_open()?;
+        let wrong = |array: &str, expected: usize, found: usize| {
+            Err(FileError::Port(PortError::WrongSize {
+                port: PortName::File(self.path.clone()),
+                unit: Some(self.options.port.unit),
+                array: array.into(),
+                expected: expected as u64,
+                found: found as u64,
+            }))
+        };
+        if parts.len() != self.held.len() {
+            return Err(FileError::Port(PortError::BadOption {
+                port: Some(PortName::File(self.path.clone())),
+                option: "arrays",
+                found: parts.len().to_string(),
+                expected: format!("one for each of the {} arrays", self.held.len()).into(),
+            }));
+        }
+        for (n, (part, held)) in parts.iter().zip(&self.held).enumerate() {
+            if part.len() != held.at.len() {
+                let name = self.arrays.get(n).map_or("", |array| &array.name);
+                return wrong(name, held.at.len(), part.len());
+            }
+        }
+        self.write_parts(parts)
+    }
+
+    fn write_parts(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
+        self.check_room()?;
         let mut copied = Duration::ZERO;
-        let written = timed(&mut copied, || self.scatter(What::Part(part)));
+        let written = timed(&mut copied, || {
+            (0..parts.len()).try_for_each(|array| self.scatter(array, What::Part(parts[array])))
+        });
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
         self.reserved = false;
         self.stats.steps += 1;
-        self.stats.bytes += self.len as u64;
+        self.stats.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.next += 1;
         Ok(())
+    }
+
+    /// Whether the file has room for another step.
+    fn check_room(&self) -> Result<(), FileError> {
+        match self.form.packed.is_some() && self.next > 0 {
+            true => Err(FileError::Port(PortError::BadOption {
+                port: Some(PortName::File(self.path.clone())),
+                option: "steps",
+                found: "a second one".into(),
+                expected: "one, in a safetensors file of several arrays".into(),
+            })),
+            false => Ok(()),
+        }
     }
 
     /// Gives this unit's part of the next step to be filled and [published](StepMut::publish). Its content is
@@ -225,6 +337,7 @@ impl FileWriter {
     /// What has become of other units.
     pub fn step_mut(&mut self) -> Result<StepMut<'_>, FileError> {
         self.check_open()?;
+        self.check_room()?;
         stretch::resize(&mut self.part, self.len, &self.path)?;
         Ok(StepMut { writer: self })
     }
@@ -248,7 +361,8 @@ impl FileWriter {
             }));
         }
         let mut copied = Duration::ZERO;
-        let written = timed(&mut copied, || self.scatter(What::Stretch { at, bytes }));
+        self.check_room()?;
+        let written = timed(&mut copied, || self.scatter(0, What::Stretch { at, bytes }));
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
         self.stats.bytes += found;
@@ -286,6 +400,11 @@ impl FileWriter {
     /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
         self.chunks = None;
+        if self.form.packed.is_some() && self.next == 0 && matches!(self.state, State::Open(_)) {
+            self.abort("it wrote nothing");
+            let problem = "its arrays were not written, and there is no file";
+            self.state = State::Failed(FileError::BadPath { path: self.path.clone(), problem });
+        }
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Closed => return Ok(self.stats),
             State::Failed(e) => {
@@ -397,32 +516,21 @@ impl FileWriter {
     }
 
     /// Carries the plan out for the next step, or writes a stretch of it.
-    fn scatter(&mut self, what: What<'_>) -> Result<(), FileError> {
+    fn scatter(&mut self, array: usize, what: What<'_>) -> Result<(), FileError> {
         let FileWriter {
-            state,
-            path,
-            options,
-            plan,
-            view,
-            form,
-            chunks,
-            lock,
-            buffer,
-            stats,
-            next,
-            reserved,
-            ..
+            state, path, options, held, form, chunks, lock, buffer, stats, next, reserved, ..
         } = self;
         let State::Open(link) = state else {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
         let io = Io { file: link.file(), path, options };
         let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
+        let Held { plan, view, file_at, .. } = &held[array];
         let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step: *next, reserved };
         match chunks {
             Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
             Some(chunks) => scatter.fill_chunks(what, chunks),
-            None => scatter.fill_file(what, form.step_at(*next), form.dataset.len_bytes()),
+            None => scatter.fill_file(what, (form.step_at(*next), form.dataset.len_bytes()), *file_at),
         }
     }
 }
@@ -476,12 +584,15 @@ impl DerefMut for StepMut<'_> {
 
 /// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each
 /// other that windows with gaps save most of the calls.
-fn is_scattered(plan: &Plan, view: &View) -> bool {
-    let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
-    let (mut pieces, mut windows) = (0u64, 0u64);
-    for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-        pieces += view.pieces(&table);
-        windows += with_gaps.pieces(&table);
+fn is_scattered(held: &[Held]) -> bool {
+    let (mut bytes, mut pieces, mut windows) = (0u64, 0u64, 0u64);
+    for Held { plan, view, .. } in held {
+        let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
+        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
+            pieces += view.pieces(&table);
+            windows += with_gaps.pieces(&table);
+        }
+        bytes += plan.bytes();
     }
-    plan.bytes() / SCATTERED_BYTES < pieces && windows < pieces / 8
+    bytes / SCATTERED_BYTES < pieces && windows < pieces / 8
 }

@@ -102,7 +102,15 @@ pub enum SafetensorsError {
         /// What is wrong there.
         problem: String,
     },
-    /// A tensor comes twice.
+    /// A tensor that the index of a set has in a file that lacks it.
+    #[error("tensor {name:?} is not in the file {file:?}, where the index has it")]
+    NotThere {
+        /// The name.
+        name: String,
+        /// The file.
+        file: String,
+    },
+    /// Two tensors of one name.
     #[error("tensor {name:?} comes twice")]
     Duplicate {
         /// Its name.
@@ -340,29 +348,10 @@ impl Beside {
     }
 
     fn object(&self, name: &str, elem: ElemType, shape: &[u64]) -> Option<String> {
-        let mut entries = Vec::with_capacity(self.before.len() + self.behind.len() + 2);
-        if !self.metadata.is_empty() {
-            entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(&self.metadata).ok()?));
-        }
-        let mut begin = 0u64;
-        let mut entry = |name: &str, dtype: &str, shape: &[u64], len: u64| -> Option<()> {
-            let (name, dtype) = (serde_json::to_string(name).ok()?, serde_json::to_string(dtype).ok()?);
-            // More than can be counted only says how much room the digits take.
-            let (shape, end) = (serde_json::to_string(shape).ok()?, begin.saturating_add(len));
-            entries.push(format!(
-                "{name}:{{\"dtype\":{dtype},\"shape\":{shape},\"data_offsets\":[{begin},{end}]}}"
-            ));
-            begin = end;
-            Some(())
-        };
-        for t in &self.before {
-            entry(&t.name, &t.dtype, &t.shape, t.end - t.begin)?;
-        }
-        entry(name, dtype(elem)?, shape, len_bytes(elem, shape))?;
-        for t in &self.behind {
-            entry(&t.name, &t.dtype, &t.shape, t.end - t.begin)?;
-        }
-        Some(format!("{{{}}}", entries.join(",")))
+        let of = |t: &'_ Tensor| (t.name.clone(), t.dtype.clone(), t.shape.clone(), t.end - t.begin);
+        let own = (name.to_owned(), dtype(elem)?.to_owned(), shape.to_vec(), len_bytes(elem, shape));
+        let all = self.before.iter().map(of).chain([own]).chain(self.behind.iter().map(of));
+        object(&self.metadata, all)
     }
 
     /// As [`len_bytes_of`], with the others.
@@ -372,13 +361,52 @@ impl Beside {
 
     /// As [`print`](fn@print), with the others.
     pub fn print(&self, name: &str, elem: ElemType, shape: &[u64], len_bytes: usize) -> Option<Vec<u8>> {
-        let object = self.object(name, elem, shape)?;
-        let rest = len_bytes.checked_sub(PREFIX).filter(|&rest| rest >= object.len())?;
-        let mut bytes = (rest as u64).to_le_bytes().to_vec();
-        bytes.extend(object.bytes());
-        bytes.resize(len_bytes, b' ');
-        Some(bytes)
+        padded(&self.object(name, elem, shape)?, len_bytes)
     }
+}
+
+/// The JSON object of tensors, name, dtype, shape and bytes, whose data lie in this order. `None` where it cannot
+/// be printed.
+fn object(
+    metadata: &BTreeMap<String, String>,
+    tensors: impl Iterator<Item = (String, String, Vec<u64>, u64)>,
+) -> Option<String> {
+    let mut entries = Vec::new();
+    if !metadata.is_empty() {
+        entries.push(format!("\"{METADATA}\":{}", serde_json::to_string(metadata).ok()?));
+    }
+    let mut begin = 0u64;
+    for (name, dtype, shape, len) in tensors {
+        let (name, dtype) = (serde_json::to_string(&name).ok()?, serde_json::to_string(&dtype).ok()?);
+        // More than can be counted only says how much room the digits take.
+        let (shape, end) = (serde_json::to_string(&shape).ok()?, begin.saturating_add(len));
+        entries
+            .push(format!("{name}:{{\"dtype\":{dtype},\"shape\":{shape},\"data_offsets\":[{begin},{end}]}}"));
+        begin = end;
+    }
+    Some(format!("{{{}}}", entries.join(",")))
+}
+
+/// A header of this object, padded with spaces to so many bytes; `None` where it does not fit.
+fn padded(object: &str, len_bytes: usize) -> Option<Vec<u8>> {
+    let rest = len_bytes.checked_sub(PREFIX).filter(|&rest| rest >= object.len())?;
+    let mut bytes = (rest as u64).to_le_bytes().to_vec();
+    bytes.extend(object.bytes());
+    bytes.resize(len_bytes, b' ');
+    Some(bytes)
+}
+
+/// Prints the header of a file of these tensors, whose data lie in their order, padded with spaces to `len_bytes`
+/// bytes, or to the least multiple of 64 that it takes. Their `begin` and `end` only say how long they are.
+/// `None` when it does not fit, and for a type that the format does not have.
+pub fn print_all(
+    tensors: &[Tensor],
+    metadata: &BTreeMap<String, String>,
+    len_bytes: Option<usize>,
+) -> Option<Vec<u8>> {
+    let of = |t: &Tensor| (t.name.clone(), t.dtype.clone(), t.shape.clone(), t.end - t.begin);
+    let object = object(metadata, tensors.iter().map(of))?;
+    padded(&object, len_bytes.unwrap_or((PREFIX + object.len()).next_multiple_of(ALIGN)))
 }
 
 /// The least number of bytes, a multiple of 64, that the header of a file of one tensor takes. `None` for an

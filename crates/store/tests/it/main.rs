@@ -1,5 +1,6 @@
 //! Files as ports, with threads and processes as units.
 
+mod arrays;
 mod bombs;
 mod errors;
 mod foreign;

@@ -1,0 +1,87 @@
+//! What a writing unit has of each array of a file.
+
+use super::form::Form;
+use super::runs::View;
+use super::shape::file_mapping;
+use super::slabs::Slabs;
+use crate::FileError;
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
+use polyduct_os::Errno;
+use polyduct_port::{lay_out, BundleError, PortError, PortName};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An array of a file, as one unit of the writing program has it.
+pub struct Held {
+    pub mapping: Mapping,
+    pub plan: Arc<Plan>,
+    pub view: View,
+    /// Where the unit's part lies in the memory of a step.
+    pub at: Range<usize>,
+    /// Where the array begins in a step of the file.
+    pub file_at: u64,
+}
+
+/// An array that is written: its name, empty for the only one, what it is, and its layout.
+pub type Given<'a> = (&'a str, Dataset, &'a str);
+
+/// What unit `unit` of `units` has of each array, the bytes of all of it in memory, and the layouts as text. Arrays
+/// that are alike share their plans: a model has thousands of a few kinds.
+///
+/// # Errors
+/// [`PortError::Layout`] or [`PortError::Bundle`] for layouts that do not parse or fit; more memory than there is.
+pub fn hold(
+    given: &[Given<'_>],
+    form: &Form,
+    (unit, units): (u32, u32),
+    path: &str,
+) -> Result<(Vec<Held>, usize, String), FileError> {
+    let mut known: HashMap<(&str, Dataset), (Layout, Mapping, Arc<Plan>)> = HashMap::new();
+    let mut bound = Vec::with_capacity(given.len());
+    let mut texts = String::new();
+    for &(name, dataset, text) in given {
+        let named = named(path, name);
+        let (layout, mapping, plan) = match known.get(&(text, dataset)) {
+            Some(known) => known.clone(),
+            None => {
+                let layout: Layout = text.parse().map_err(&named)?;
+                let mapping = layout.bind(&dataset, units.into()).map_err(&named)?;
+                let planned = || match form.slabs.as_ref().and_then(Slabs::boxes) {
+                    Some(boxes) => Plan::from_writer(&mapping, &boxes.mapping()?, unit.into()),
+                    None => Plan::from_writer(&mapping, &file_mapping(&dataset, false)?, unit.into()),
+                };
+                let made = (layout, mapping.clone(), Arc::new(planned().map_err(&named)?));
+                known.insert((text, dataset), made.clone());
+                made
+            }
+        };
+        texts += &layout.to_string();
+        if given.len() > 1 {
+            texts.push('|');
+        }
+        let len = mapping.local_len_bytes(unit.into()).map_err(&named)?;
+        bound.push((mapping, plan, len));
+    }
+    let laid = lay_out(bound.iter().map(|(_, _, len)| *len));
+    let (places, len) = laid.ok_or_else(|| FileError::sys(path, "allocate", Errno::NOMEM))?;
+    let begins = form.packed.as_ref().map_or(&[0][..], |packed| &packed.at);
+    let held = bound.into_iter().zip(places).zip(begins).map(|(((mapping, plan, _), at), &file_at)| {
+        let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
+        let view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
+        Held { mapping, plan, view, at, file_at }
+    });
+    Ok((held.collect(), len, texts))
+}
+
+/// A layout's error, of the array of this name.
+pub fn named(path: &str, name: &str) -> impl Fn(LayoutError) -> FileError {
+    let (port, name) = (PortName::File(path.to_owned()), name.to_owned());
+    move |source| match name.is_empty() {
+        true => FileError::layout(&port.to_string())(source),
+        false => {
+            let source = Box::new(BundleError::Layout { name: name.clone(), source });
+            FileError::Port(PortError::Bundle { port: port.clone(), source })
+        }
+    }
+}
