@@ -206,14 +206,21 @@ class BundleStep:
         if self._entered:
             raise Misuse("a step is entered once; take the next one from step()")
         if self._memory is None:
-            self._memory = self._writer._port.begin(self._timeout)
+            own = self._own()
+            self._memory = self._writer._port.begin(self._timeout) if own is None else own
         self._entered = True
         return FilledStep(self, self._memory, self._values)
 
     def _try(self) -> bool:
         """Begins the step, if there is room."""
-        self._memory = self._writer._port.try_begin()
+        own = self._own()
+        self._memory = self._writer._port.try_begin() if own is None else own
         return self._memory is not None
+
+    def _own(self) -> _arrays.Bytes | None:
+        """Memory for a step that is written when it is filled: a file's."""
+        port = self._writer._port
+        return None if port.in_place else empty(port.len_bytes)
 
     async def __aenter__(self) -> FilledStep:
         start = time.monotonic()
@@ -236,7 +243,11 @@ class BundleStep:
             try:
                 if self._values:
                     port._port.set_values(self._values)
-                self.published = port._port.publish(memory)
+                if port._port.in_place:
+                    self.published = port._port.publish(memory)
+                else:
+                    memory.flags.writeable = False
+                    self.published = port._port.write(memory, self._timeout)
                 port._given = port._places.constant
                 return
             except Misuse:
@@ -246,7 +257,7 @@ class BundleStep:
 
     def _discard(self, memory: _arrays.Bytes) -> None:
         memory.flags.writeable = False
-        if not self._writer.closed and self._writer._port.ours:
+        if self._writer._port.in_place and not self._writer.closed and self._writer._port.ours:
             self._writer._port.discard()
 
 

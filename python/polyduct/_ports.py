@@ -73,6 +73,7 @@ def open(
     on_loss: OnLoss | None = None,
     program: str | None = None,
     job: str | None = None,
+    shard_bytes: int | None = None,
 ) -> BundleWriter: ...
 @overload
 def open(
@@ -110,13 +111,15 @@ def open(
     append: bool = False,
     chunks: int | Sequence[int] | None = None,
     compress: str | None = None,
+    shard_bytes: int | None = None,
 ) -> Writer | Reader | BundleWriter | BundleReader:
     """Opens a port, and waits until all units on both sides have come.
 
     url
         ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
-        ``PATH.raw``, ``PATH.safetensors`` (a file of one tensor), ``PATH.safetensors#NAME`` (one of several;
-        writing leaves the others), ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a
+        ``PATH.raw``, ``PATH.safetensors`` (a file of one tensor, or of several ``arrays``),
+        ``PATH.safetensors#NAME`` (one of several; writing leaves the others), ``PATH.safetensors.index.json`` (a
+        set of such files, ``PATH-00001-of-00002.safetensors`` and so on), ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a
         dataset in a `Store`; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
@@ -129,7 +132,8 @@ def open(
     arrays
         Of a writer of several arrays in each step, in the place of shape, dtype and layout: a dictionary of
         their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
-        or an array of NumPy that is like it, of which every unit has all. Pipes only.
+        or an array of NumPy that is like it, of which every unit has all. A pipe takes them in each step; a
+        ``.safetensors`` file, and a set of such files, in one.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
         where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that
@@ -137,7 +141,7 @@ def open(
         the writer, by its name and what the writer says of it (a `polyduct.Array`), and gives one of these, or
         None where it is not taken. With ``of`` of `polyduct.Array` arrays are renamed, put together from
         several or split; patterns leave out what they use. With ``convert`` the dtypes that are said are
-        converted to. Pipes only.
+        converted to.
     unit, units
         Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
         mpiexec, srun, torchrun); without a launcher the only one.
@@ -180,6 +184,10 @@ def open(
         ``blosc`` (LZ4 of shuffled bytes) or ``none`` (default). All units must give the same. Only ``w``, of
         Zarr.
 
+    shard_bytes
+        The most bytes of data of each file of a set (default 5 GB), unless it has one array of more. All units
+        must give the same. Only ``w``, of a set.
+
     A file has no slots and no readers to wait for: with one, ``depth``, ``policy`` and ``readers`` do
     nothing, but must be what a pipe would take. ``on_loss="wait"`` is for pipes: `BadOption` for files and
     stores.
@@ -202,12 +210,15 @@ def open(
         "append": append,
         "chunks": None if chunks is None else dims("chunks", chunks),
         "compress": compress,
+        "shard_bytes": shard_bytes,
     }
     if not isinstance(append, bool):
         raise refused("append", f"{append!r}; expected True or False")
     for name in ("unit", "units", "depth", "readers"):
         if options[name] is not None and (name, readers) != ("readers", "any"):
             options[name] = natural(name, options[name], 2**32, BadOption)
+    if shard_bytes is not None:
+        options["shard_bytes"] = natural("shard_bytes", shard_bytes, 2**63, BadOption)
     for name in ("program", "job", "policy", "on_loss", "compress"):
         if options[name] is not None and not is_text(options[name]):
             raise refused(name, f"{options[name]!r}; expected text")
@@ -228,7 +239,7 @@ def open(
         if convert:
             raise refused("convert", "for readers: the writer's dtype is what its arrays hold")
         return Writer(url, dims("shape", shape), dtype, text, options)
-    for name in ("depth", "policy", "readers", "chunks", "compress"):
+    for name in ("depth", "policy", "readers", "chunks", "compress", "shard_bytes"):
         if options[name] is not None:
             raise refused(name, "the writer's to say")
     if append:

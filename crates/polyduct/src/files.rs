@@ -14,6 +14,10 @@ pub(crate) fn standard_file<'a>(
         Target::Raw(path) => (path, Format::Raw, &None),
         Target::Safetensors(path, tensor) => (path, Format::Safetensors, tensor),
         Target::Zarr(path) => (path, Format::Zarr, &None),
+        Target::Set(_) => {
+            let what = "a set of files has several arrays, each with a layout of its own (arrays, layouts)";
+            return Err(Error::Misuse { what: what.into() });
+        }
         Target::Pipe(_) | Target::Net(_) | Target::Store(_) => {
             return Err(Error::Misuse { what: "a pipe or a store is no file".into() })
         }
@@ -25,7 +29,26 @@ pub(crate) fn needs_dataset() -> Error {
     Error::Misuse { what: "a file needs the shape and dtype of what is written".into() }
 }
 
-/// Several arrays go through pipes only.
+/// Several arrays do not go everywhere.
+pub(crate) fn no_arrays() -> Error {
+    let what =
+        "several arrays go through a pipe (pipe:NAME), into PATH.safetensors, or into a set of such files \
+        (PATH.safetensors.index.json)";
+    Error::Misuse { what: what.into() }
+}
+
+/// A file of several arrays, or a set of such files.
+///
+/// # Errors
+/// [`Error::Misuse`] for anything else.
+pub(crate) fn arrays_file(target: &Target) -> Result<&Path, Error> {
+    match target {
+        Target::Safetensors(path, None) | Target::Set(path) => Ok(path),
+        _ => Err(no_arrays()),
+    }
+}
+
+/// Sizes change in pipes only.
 pub(crate) fn only_pipes() -> Error {
-    Error::Misuse { what: "several arrays in a step go through a pipe (pipe:NAME)".into() }
+    Error::Misuse { what: "sizes change from step to step in a pipe (pipe:NAME), not in a file".into() }
 }

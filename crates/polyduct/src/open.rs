@@ -44,7 +44,8 @@ pub struct Open {
 /// the pipeline gave.
 ///
 /// A standard file is `PATH.npy`, `PATH.raw` (the bytes of the row-major array and nothing else),
-/// `PATH.safetensors` (a file of one tensor, `data`), `PATH.safetensors#NAME` (a tensor of several; written,
+/// `PATH.safetensors` (a file of one tensor, `data`, or of [several arrays](Open::write_arrays)),
+/// `PATH.safetensors.index.json` (a set of such files), `PATH.safetensors#NAME` (a tensor of several; written,
 /// it replaces that one, and the others stay) or `PATH.zarr` (a directory, Zarr version 3 or 2; written, in
 /// the version of the group or array that is there, with chunks of up to 32 MiB that are not compressed, or
 /// as [`Open::chunks`] and [`Open::compress`] say). It is there under its name when every unit has closed it,
@@ -182,6 +183,13 @@ impl Open {
         self
     }
 
+    /// The most bytes of data of each file of a set that is written (default 5 GB, 10⁹ each), unless it has one array
+    /// of more. All units say the same.
+    pub fn shard_bytes(mut self, most: u64) -> Open {
+        self.options.shard_bytes = most;
+        self
+    }
+
     /// What is written down of the array that a writer makes: kept by a store (not where it is appended to)
     /// and by Zarr, and nowhere else. Unit 0's count.
     pub fn attributes(mut self, attributes: Attributes) -> Open {
@@ -278,7 +286,8 @@ impl Open {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Open::write); [`Error::Misuse`] when the other end is no pipe.
+    /// As [`write`](Open::write); [`Error::Misuse`] for other ends than pipes, `.safetensors` files and sets of
+    /// them.
     pub fn write_arrays(self, arrays: &[Array]) -> Result<Writer, Error> {
         self.write_given(&Given::Bundle(arrays.to_vec()), "")
     }
@@ -332,8 +341,8 @@ impl Open {
     /// ```
     ///
     /// # Errors
-    /// As [`read`](Open::read), and [`polyduct_pipe::Reader::open_arrays`]; [`Error::Misuse`] when the other
-    /// end is no pipe.
+    /// As [`read`](Open::read), and [`polyduct_pipe::Reader::open_arrays`]; [`Error::Misuse`] where several arrays
+    /// cannot be.
     pub fn read_arrays(self, rules: &[Rule]) -> Result<Reader, Error> {
         self.read_taken(&Taken::Named(rules))
     }
@@ -342,7 +351,7 @@ impl Open {
     /// [`read`](Open::read) does, and takes no place among the readers.
     ///
     /// # Errors
-    /// As [`read`](Open::read), and [`Error::Misuse`] when the other end is no pipe.
+    /// As [`read`](Open::read), and [`Error::Misuse`] where several arrays cannot be.
     pub fn describe(mut self) -> Result<Vec<Array>, Error> {
         self.place()?;
         crate::reader::describe(&self.target(Mode::Read)?, &self.options, self.trust)

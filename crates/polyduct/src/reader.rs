@@ -1,7 +1,7 @@
 //! The reading port of whatever a URL names.
 
 use crate::at::{At, Rows};
-use crate::files::{only_pipes, standard_file};
+use crate::files::{arrays_file, no_arrays, standard_file};
 use crate::open::Taken;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
@@ -11,6 +11,7 @@ use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
 use polyduct_port::{Array, ArrayPart, PortName, Stats};
+use polyduct_store::file::{ArraysReader, Found};
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -24,10 +25,11 @@ pub struct Reader {
 enum ReadEnd {
     Pipe(Box<pipe::Reader>),
     File(Box<store::FileReader>),
+    Arrays(Box<ArraysReader>),
     Store(Box<disk::StoreReader>),
 }
 
-/// What a pipe brings.
+/// What a pipe brings, or a file of several arrays has.
 pub(crate) fn describe(
     target: &Target,
     options: &store::Options,
@@ -39,7 +41,7 @@ pub(crate) fn describe(
             let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
             Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
         }
-        _ => Err(only_pipes()),
+        file => Ok(Found::of(arrays_file(file)?, options)?.describe()?),
     }
 }
 
@@ -60,7 +62,11 @@ impl Reader {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
                 ReadEnd::Pipe(Box::new(pipe((place, &trust).into(), &crate::open::across(&options.port)?)?))
             }
-            (_, Taken::Named(_)) => return Err(only_pipes()),
+            (file, Taken::Named(rules)) => {
+                let path = arrays_file(file)?;
+                let found = Found::of(path, options)?;
+                ReadEnd::Arrays(Box::new(ArraysReader::open(path, found, rules, options)?))
+            }
             (Target::Store(path), Taken::One(layout, expect)) => {
                 options.check(|| PortName::Store(path.display().to_string()))?;
                 let (dir, name) = disk::split(path)?;
@@ -76,17 +82,13 @@ impl Reader {
 
     /// Shape and element type of what this unit reads.
     pub fn dataset(&self) -> &Dataset {
-        match &self.end {
-            ReadEnd::Pipe(r) => r.dataset(),
-            ReadEnd::File(r) => r.dataset(),
-            ReadEnd::Store(r) => r.dataset(),
-        }
+        self.mapping().dataset()
     }
 
     /// What is written down of the array: in a store, or in Zarr; elsewhere there is no place for that.
     pub fn attributes(&self) -> Attributes {
         match &self.end {
-            ReadEnd::Pipe(_) => Attributes::new(),
+            ReadEnd::Pipe(_) | ReadEnd::Arrays(_) => Attributes::new(),
             ReadEnd::File(r) => r.attributes().clone(),
             ReadEnd::Store(r) => r.meta().attributes.clone(),
         }
@@ -96,14 +98,14 @@ impl Reader {
     pub fn dims(&self) -> Option<&Dims> {
         match &self.end {
             ReadEnd::File(r) => r.dims(),
-            ReadEnd::Pipe(_) | ReadEnd::Store(_) => None,
+            ReadEnd::Pipe(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => None,
         }
     }
 
     /// What NumPy takes the elements for, where they are bytes to polyduct: in a store, or in a `.npy` file.
     pub fn descr(&self) -> Option<&Descr> {
         match &self.end {
-            ReadEnd::Pipe(_) => None,
+            ReadEnd::Pipe(_) | ReadEnd::Arrays(_) => None,
             ReadEnd::File(r) => r.descr(),
             ReadEnd::Store(r) => r.meta().descr.as_ref(),
         }
@@ -112,17 +114,18 @@ impl Reader {
     /// Whether the steps are a dimension of what is read even if there is just one: it was made so.
     pub fn stepped(&self) -> bool {
         match &self.end {
-            ReadEnd::Pipe(_) => false,
+            ReadEnd::Pipe(_) | ReadEnd::Arrays(_) => false,
             ReadEnd::File(r) => r.stepped(),
             ReadEnd::Store(r) => r.meta().stepped,
         }
     }
 
-    /// The arrays that this program takes, and where this unit's parts of them lie in a step; of a file or a
-    /// store, which have one, none.
+    /// The arrays that this program takes, and where this unit's parts of them lie in a step; none where there is
+    /// one that has no name.
     pub fn arrays(&self) -> &[ArrayPart] {
         match &self.end {
             ReadEnd::Pipe(r) => r.arrays(),
+            ReadEnd::Arrays(r) => r.arrays(),
             ReadEnd::File(_) | ReadEnd::Store(_) => &[],
         }
     }
@@ -135,7 +138,8 @@ impl Reader {
     pub fn peek(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.peek()?),
-            ReadEnd::File(_) | ReadEnd::Store(_) => Err(only_pipes()),
+            ReadEnd::Arrays(r) => Ok((!r.is_read()).then_some(0)),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
     }
 
@@ -143,6 +147,7 @@ impl Reader {
     pub fn values(&self) -> &[u8] {
         match &self.end {
             ReadEnd::Pipe(r) => r.values(),
+            ReadEnd::Arrays(r) => r.values(),
             ReadEnd::File(_) | ReadEnd::Store(_) => &[],
         }
     }
@@ -152,6 +157,7 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(r) => r.mapping(),
             ReadEnd::File(r) => r.mapping(),
+            ReadEnd::Arrays(r) => r.mapping(),
             ReadEnd::Store(r) => r.mapping(),
         }
     }
@@ -161,6 +167,7 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(r) => r.local_len_bytes(),
             ReadEnd::File(r) => r.local_len_bytes(),
+            ReadEnd::Arrays(r) => r.local_len_bytes(),
             ReadEnd::Store(r) => r.local_len_bytes(),
         }
     }
@@ -174,7 +181,8 @@ impl Reader {
     pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read_arrays(parts)?),
-            ReadEnd::File(_) | ReadEnd::Store(_) => Err(only_pipes()),
+            ReadEnd::Arrays(r) => Ok(r.read_arrays(parts)?),
+            ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
     }
 
@@ -188,6 +196,7 @@ impl Reader {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read(part)?),
             ReadEnd::File(r) => Ok(r.read(part)?),
+            ReadEnd::Arrays(r) => Ok(r.read(part)?),
             ReadEnd::Store(r) => Ok(r.read(part)?),
         }
     }
@@ -197,6 +206,7 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(_) => None,
             ReadEnd::File(r) => Some(r.steps()),
+            ReadEnd::Arrays(_) => Some(1),
             ReadEnd::Store(r) => Some(r.steps()),
         }
     }
@@ -205,7 +215,7 @@ impl Reader {
     /// can be read: from a pipe, a file in Fortran's order, and a store with conversion.
     pub fn stretch_len(&self) -> Option<u64> {
         match &self.end {
-            ReadEnd::Pipe(_) => None,
+            ReadEnd::Pipe(_) | ReadEnd::Arrays(_) => None,
             ReadEnd::File(r) => r.stretch_len(),
             ReadEnd::Store(r) => {
                 (r.meta().dataset == *r.dataset()).then(|| Rows::of(r.dataset()).len_bytes())
@@ -240,7 +250,7 @@ impl Reader {
     pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.try_read(part)?),
-            ReadEnd::File(_) | ReadEnd::Store(_) => Ok(self.read(part)?.map_or(Tried::End, Tried::Step)),
+            _ => Ok(self.read(part)?.map_or(Tried::End, Tried::Step)),
         }
     }
 
@@ -257,7 +267,7 @@ impl Reader {
     pub fn watch(&self) -> Result<Option<Watch>, Error> {
         match &self.end {
             ReadEnd::Pipe(r) => Ok(Some(r.watch()?)),
-            ReadEnd::File(_) | ReadEnd::Store(_) => Ok(None),
+            ReadEnd::File(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => Ok(None),
         }
     }
 
@@ -265,7 +275,7 @@ impl Reader {
     pub fn would_wait(&mut self) -> Option<Wait> {
         match &mut self.end {
             ReadEnd::Pipe(r) => r.would_wait(),
-            ReadEnd::File(_) | ReadEnd::Store(_) => None,
+            ReadEnd::File(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => None,
         }
     }
 
@@ -313,7 +323,7 @@ impl Reader {
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             ReadEnd::Pipe(p) => Some(p.addresses()),
-            ReadEnd::File(_) | ReadEnd::Store(_) => None,
+            ReadEnd::File(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => None,
         }
     }
 
@@ -329,7 +339,7 @@ impl Reader {
         let wishes = join.of_port()?;
         match &mut self.end {
             ReadEnd::Pipe(p) => Ok(p.domain(&wishes)?),
-            ReadEnd::File(_) | ReadEnd::Store(_) => {
+            ReadEnd::File(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
         }
@@ -340,6 +350,7 @@ impl Reader {
         match &self.end {
             ReadEnd::Pipe(r) => r.stats(),
             ReadEnd::File(r) => r.stats(),
+            ReadEnd::Arrays(r) => r.stats(),
             ReadEnd::Store(r) => r.stats(),
         }
     }
@@ -352,6 +363,7 @@ impl Reader {
         let closed = match &mut self.end {
             ReadEnd::Pipe(r) => r.close().map_err(Error::from),
             ReadEnd::File(r) => Ok(r.close()),
+            ReadEnd::Arrays(r) => Ok(r.close()),
             ReadEnd::Store(r) => Ok(r.close()),
         };
         self.told.tell(&self.stats());
@@ -365,6 +377,9 @@ impl Reader {
             ReadEnd::Pipe(r) => r.abort(),
             // Nobody else is concerned by who reads a file.
             ReadEnd::File(r) => {
+                r.close();
+            }
+            ReadEnd::Arrays(r) => {
                 r.close();
             }
             ReadEnd::Store(r) => {

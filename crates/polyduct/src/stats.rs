@@ -88,9 +88,11 @@ impl Sink {
             Target::Net(place) => format!("pipe:{place}"),
             Target::Store(path) => format!("store:{}", path.display()),
             Target::Safetensors(path, Some(tensor)) => format!("{}#{tensor}", path.display()),
-            Target::Npy(path) | Target::Raw(path) | Target::Safetensors(path, None) | Target::Zarr(path) => {
-                path.display().to_string()
-            }
+            Target::Npy(path)
+            | Target::Raw(path)
+            | Target::Safetensors(path, None)
+            | Target::Set(path)
+            | Target::Zarr(path) => path.display().to_string(),
         };
         let (program, unit) = (options.program.clone(), options.unit);
         Sink(Runner::find().map(|runner| Line {

@@ -20,6 +20,8 @@ pub enum Target {
     Store(PathBuf),
     /// `PATH.safetensors`, or `PATH.safetensors#NAME` for one of its tensors.
     Safetensors(PathBuf, Option<String>),
+    /// `PATH.safetensors.index.json`: a set of safetensors files.
+    Set(PathBuf),
     /// `PATH.zarr`, or `PATH.zarr/NAME` for an array in a group: a directory.
     Zarr(PathBuf),
 }
@@ -45,7 +47,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, PATH.safetensors, \
-    PATH.safetensors#NAME, PATH.zarr, store:DIR/NAME or -";
+    PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
 ///
@@ -54,6 +56,7 @@ const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PAT
 /// let one = Target::Safetensors("m.safetensors".into(), Some("layers.0.w".into()));
 /// assert_eq!(file("m.safetensors#layers.0.w"), Some(one));
 /// assert_eq!(file("run/x.zarr/pressure"), Some(Target::Zarr("run/x.zarr/pressure".into())));
+/// assert_eq!(file("m.safetensors.index.json"), Some(Target::Set("m.safetensors.index.json".into())));
 /// assert_eq!(file("x.txt"), None);
 /// ```
 pub fn file(path: &str) -> Option<Target> {
@@ -62,6 +65,9 @@ pub fn file(path: &str) -> Option<Target> {
         // A name may hold anything; none at all names nothing.
         let name = Some(name[1..].to_owned()).filter(|name| !name.is_empty())?;
         return Some(Target::Safetensors(file.into(), Some(name)));
+    }
+    if polyduct_store::file::is_index(path.as_ref()) {
+        return Some(Target::Set(path.into()));
     }
     let directory = path.trim_end_matches('/');
     // A name in a group stays in the group.
@@ -85,9 +91,11 @@ impl Target {
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             Target::Pipe(_) | Target::Net(_) | Target::Store(_) => None,
-            Target::Npy(path) | Target::Raw(path) | Target::Safetensors(path, _) | Target::Zarr(path) => {
-                Some(path)
-            }
+            Target::Npy(path)
+            | Target::Raw(path)
+            | Target::Safetensors(path, _)
+            | Target::Set(path)
+            | Target::Zarr(path) => Some(path),
         }
     }
 }

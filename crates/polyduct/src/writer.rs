@@ -1,6 +1,6 @@
 //! The writing port of whatever a URL names.
 
-use crate::files::{needs_dataset, only_pipes, standard_file};
+use crate::files::{arrays_file, needs_dataset, no_arrays, only_pipes, standard_file};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -9,6 +9,7 @@ use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Given};
 use polyduct_port::{ArrayPart, PortName, Stats};
+use polyduct_store::file::{ArraysStepMut, ArraysWriter};
 use polyduct_store::{self as store, disk};
 use std::ops::{Deref, DerefMut};
 
@@ -24,6 +25,7 @@ pub struct Writer {
 enum WriteEnd {
     Pipe(Box<pipe::Writer>),
     File(Box<store::FileWriter>),
+    Arrays(Box<ArraysWriter>),
     Store(Box<disk::StoreWriter>),
 }
 
@@ -49,6 +51,10 @@ impl Writer {
                 let options = crate::open::across(&options.port)?;
                 WriteEnd::Pipe(Box::new(pipe::Writer::open((place, &trust), given, layout, &options)?))
             }
+            _ if matches!(given, Given::Bundle(_)) => {
+                let Given::Bundle(arrays) = given else { return Err(needs_dataset()) };
+                WriteEnd::Arrays(Box::new(ArraysWriter::open(arrays_file(target)?, arrays, options)?))
+            }
             Target::Store(path) => {
                 let data = single(given)?;
                 options.check(|| PortName::Store(path.display().to_string()))?;
@@ -69,7 +75,7 @@ impl Writer {
     /// ([`Open::attributes`](crate::Open::attributes)).
     pub fn keeps_attributes(&self) -> bool {
         match &self.end {
-            WriteEnd::Pipe(_) => false,
+            WriteEnd::Pipe(_) | WriteEnd::Arrays(_) => false,
             WriteEnd::File(w) => w.format() == store::Format::Zarr,
             WriteEnd::Store(_) => true,
         }
@@ -83,17 +89,17 @@ impl Writer {
     /// Whether there is a place for what NumPy takes the elements for ([`Open::descr`](crate::Open::descr)).
     pub fn keeps_descr(&self) -> bool {
         match &self.end {
-            WriteEnd::Pipe(_) => false,
+            WriteEnd::Pipe(_) | WriteEnd::Arrays(_) => false,
             WriteEnd::File(w) => w.format() == store::Format::Npy,
             WriteEnd::Store(_) => true,
         }
     }
 
-    /// The arrays, and where this unit's parts of them lie in a step; of a file or a store, which have one,
-    /// none.
+    /// The arrays, and where this unit's parts of them lie in a step; none where there is one that has no name.
     pub fn arrays(&self) -> &[ArrayPart] {
         match &self.end {
             WriteEnd::Pipe(w) => w.arrays(),
+            WriteEnd::Arrays(w) => w.arrays(),
             WriteEnd::File(_) | WriteEnd::Store(_) => &[],
         }
     }
@@ -103,6 +109,7 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.mapping(),
             WriteEnd::File(w) => w.mapping(),
+            WriteEnd::Arrays(w) => w.mapping(),
             WriteEnd::Store(w) => w.mapping(),
         }
     }
@@ -117,6 +124,7 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.local_len_bytes(),
             WriteEnd::File(w) => w.local_len_bytes(),
+            WriteEnd::Arrays(w) => w.local_len_bytes(),
             WriteEnd::Store(w) => w.local_len_bytes(),
         }
     }
@@ -126,6 +134,7 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.next_step(),
             WriteEnd::File(w) => w.next_step(),
+            WriteEnd::Arrays(w) => w.next_step(),
             WriteEnd::Store(w) => w.next_step(),
         }
     }
@@ -140,6 +149,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
+            WriteEnd::Arrays(w) => Ok(StepMut(StepEnd::Arrays(w.step_mut()?))),
             WriteEnd::Store(w) => Ok(StepMut(StepEnd::Store(w.step_mut()?))),
         }
     }
@@ -152,6 +162,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.try_step()?.map(|step| StepMut(StepEnd::Pipe(step)))),
             WriteEnd::File(w) => Ok(Some(StepMut(StepEnd::File(w.step_mut()?)))),
+            WriteEnd::Arrays(w) => Ok(Some(StepMut(StepEnd::Arrays(w.step_mut()?)))),
             WriteEnd::Store(w) => Ok(Some(StepMut(StepEnd::Store(w.step_mut()?)))),
         }
     }
@@ -169,7 +180,7 @@ impl Writer {
     pub fn watch(&self) -> Result<Option<Watch>, Error> {
         match &self.end {
             WriteEnd::Pipe(w) => Ok(Some(w.watch()?)),
-            WriteEnd::File(_) | WriteEnd::Store(_) => Ok(None),
+            WriteEnd::File(_) | WriteEnd::Arrays(_) | WriteEnd::Store(_) => Ok(None),
         }
     }
 
@@ -177,7 +188,7 @@ impl Writer {
     pub fn would_wait(&mut self) -> Option<Wait> {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.would_wait(),
-            WriteEnd::File(_) | WriteEnd::Store(_) => None,
+            WriteEnd::File(_) | WriteEnd::Arrays(_) | WriteEnd::Store(_) => None,
         }
     }
 
@@ -190,6 +201,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write(part)?),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
+            WriteEnd::Arrays(w) => Ok(w.write(part).map(|()| true)?),
             WriteEnd::Store(w) => Ok(w.write(part).map(|()| true)?),
         }
     }
@@ -202,7 +214,8 @@ impl Writer {
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write_arrays(parts)?),
-            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
+            WriteEnd::Arrays(w) => Ok(w.write_arrays(parts).map(|()| true)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(no_arrays()),
         }
     }
 
@@ -216,7 +229,7 @@ impl Writer {
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.bring(array, shape)?),
-            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
+            _ => Err(only_pipes()),
         }
     }
 
@@ -227,7 +240,8 @@ impl Writer {
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.set_values(packed)?),
-            WriteEnd::File(_) | WriteEnd::Store(_) => Err(only_pipes()),
+            WriteEnd::Arrays(w) => Ok(w.set_values(packed)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(no_arrays()),
         }
     }
 
@@ -236,7 +250,7 @@ impl Writer {
     /// blocks.
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.end {
-            WriteEnd::Pipe(_) => None,
+            WriteEnd::Pipe(_) | WriteEnd::Arrays(_) => None,
             WriteEnd::File(w) => Some(w.stretch_unit()),
             WriteEnd::Store(w) => w.stretch_unit(),
         }
@@ -274,7 +288,7 @@ impl Writer {
     pub fn addresses(&self) -> Option<&Addresses> {
         match &self.end {
             WriteEnd::Pipe(p) => Some(p.addresses()),
-            WriteEnd::File(_) | WriteEnd::Store(_) => None,
+            WriteEnd::File(_) | WriteEnd::Arrays(_) | WriteEnd::Store(_) => None,
         }
     }
 
@@ -290,7 +304,7 @@ impl Writer {
         let wishes = join.of_port()?;
         match &mut self.end {
             WriteEnd::Pipe(p) => Ok(p.domain(&wishes)?),
-            WriteEnd::File(_) | WriteEnd::Store(_) => {
+            WriteEnd::File(_) | WriteEnd::Arrays(_) | WriteEnd::Store(_) => {
                 Err(Error::Misuse { what: "a file has no units on another side to send messages to".into() })
             }
         }
@@ -301,6 +315,7 @@ impl Writer {
         match &self.end {
             WriteEnd::Pipe(w) => w.stats(),
             WriteEnd::File(w) => w.stats(),
+            WriteEnd::Arrays(w) => w.stats(),
             WriteEnd::Store(w) => w.stats(),
         }
     }
@@ -314,6 +329,7 @@ impl Writer {
         let closed = match &mut self.end {
             WriteEnd::Pipe(w) => w.close().map_err(Error::from),
             WriteEnd::File(w) => w.close().map_err(Error::from),
+            WriteEnd::Arrays(w) => w.close().map_err(Error::from),
             WriteEnd::Store(w) => w.close().map_err(Error::from),
         };
         self.told.tell(&self.stats());
@@ -325,6 +341,7 @@ impl Writer {
         match &mut self.end {
             WriteEnd::Pipe(w) => w.abort(),
             WriteEnd::File(w) => w.abort(""),
+            WriteEnd::Arrays(w) => w.abort(""),
             WriteEnd::Store(w) => w.abort(),
         }
     }
@@ -350,6 +367,7 @@ pub struct StepMut<'a>(StepEnd<'a>);
 enum StepEnd<'a> {
     Pipe(pipe::StepMut<'a>),
     File(store::StepMut<'a>),
+    Arrays(ArraysStepMut<'a>),
     Store(disk::StoreStepMut<'a>),
 }
 
@@ -361,7 +379,7 @@ impl StepMut<'_> {
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
         match &mut self.0 {
             StepEnd::Pipe(step) => Ok(step.bring(array, shape)?),
-            StepEnd::File(_) | StepEnd::Store(_) => Err(only_pipes()),
+            _ => Err(only_pipes()),
         }
     }
 
@@ -369,6 +387,7 @@ impl StepMut<'_> {
     pub fn arrays(&self) -> &[ArrayPart] {
         match &self.0 {
             StepEnd::Pipe(step) => step.arrays(),
+            StepEnd::Arrays(step) => step.arrays(),
             StepEnd::File(_) | StepEnd::Store(_) => &[],
         }
     }
@@ -380,7 +399,8 @@ impl StepMut<'_> {
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
         match &mut self.0 {
             StepEnd::Pipe(step) => Ok(step.set_values(packed)?),
-            StepEnd::File(_) | StepEnd::Store(_) => Err(only_pipes()),
+            StepEnd::Arrays(step) => Ok(step.set_values(packed)?),
+            StepEnd::File(_) | StepEnd::Store(_) => Err(no_arrays()),
         }
     }
 
@@ -393,6 +413,7 @@ impl StepMut<'_> {
         match self.0 {
             StepEnd::Pipe(step) => Ok(step.publish()?),
             StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
+            StepEnd::Arrays(step) => Ok(step.publish().map(|()| true)?),
             StepEnd::Store(step) => Ok(step.publish().map(|()| true)?),
         }
     }
@@ -405,6 +426,7 @@ impl Deref for StepMut<'_> {
         match &self.0 {
             StepEnd::Pipe(step) => step,
             StepEnd::File(step) => step,
+            StepEnd::Arrays(step) => step,
             StepEnd::Store(step) => step,
         }
     }
@@ -415,6 +437,7 @@ impl DerefMut for StepMut<'_> {
         match &mut self.0 {
             StepEnd::Pipe(step) => step,
             StepEnd::File(step) => step,
+            StepEnd::Arrays(step) => step,
             StepEnd::Store(step) => step,
         }
     }
@@ -424,7 +447,7 @@ impl DerefMut for StepMut<'_> {
 fn single(given: &Given) -> Result<&Dataset, Error> {
     match given {
         Given::Dataset(data) => Ok(data),
-        Given::Bundle(_) => Err(only_pipes()),
+        Given::Bundle(_) => Err(no_arrays()),
         Given::ByReader => Err(needs_dataset()),
     }
 }

@@ -24,6 +24,7 @@ pub struct Options {
     append: bool,
     chunks: Option<Vec<u64>>,
     compress: Option<String>,
+    shard_bytes: Option<u64>,
     descr: Option<String>,
 }
 
@@ -87,6 +88,9 @@ impl Options {
             .compress(compression(py, self.compress.as_deref())?)
             .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
+        if let Some(most) = self.shard_bytes {
+            open = open.shard_bytes(most);
+        }
         if let Some(job) = &self.job {
             open = open.job(job);
         }

@@ -226,6 +226,11 @@ impl ArraysReader {
         &self.arrays
     }
 
+    /// The mapping of the first array.
+    pub fn mapping(&self) -> &Mapping {
+        &self.arrays[0].mapping
+    }
+
     /// Bytes of this unit's parts and what lies between them.
     pub fn local_len_bytes(&self) -> usize {
         self.len

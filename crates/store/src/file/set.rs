@@ -31,6 +31,8 @@ pub struct ArraysWriter {
     /// The part that [`step_mut`](ArraysWriter::step_mut) gives to be filled.
     part: Vec<u8>,
     written: bool,
+    /// Whether what the index says is settled, and the old one gone.
+    settled: bool,
 }
 
 impl ArraysWriter {
@@ -86,6 +88,7 @@ impl ArraysWriter {
             values: String::new(),
             part: Vec::new(),
             written: false,
+            settled: false,
         })
     }
 
@@ -194,7 +197,7 @@ impl ArraysWriter {
     /// # Errors
     /// As there; where nothing was written.
     pub fn close(&mut self) -> Result<Stats, FileError> {
-        if let (Some((_, text)), true) = (&self.index, self.written) {
+        if let (Some((_, text)), true, false) = (&self.index, self.written, self.settled) {
             let count = self.files.len();
             let file_of = |file| {
                 let path = index::file_of(&self.path, file, count);
@@ -207,6 +210,7 @@ impl ArraysWriter {
             if self.options.port.unit == 0 {
                 self.forget_old()?;
             }
+            self.settled = true;
         }
         self.files.iter_mut().try_for_each(|file| file.close().map(drop))?;
         if let Some((index, _)) = &mut self.index {

@@ -82,6 +82,8 @@ fn write(path: &Path, specs: &[Spec], units: u32, shard_bytes: u64) {
         let again: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         assert!(out.write_arrays(&again).unwrap_err().to_string().contains("a second one"));
         out.close().unwrap();
+        // Once more it does nothing.
+        out.close().unwrap();
     });
 }
 

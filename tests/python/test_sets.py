@@ -1,0 +1,169 @@
+"""Several arrays in safetensors files and sets of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polyduct
+import pytest
+from polyduct import Array
+from safetensors.numpy import load_file, save_file
+
+ALONE: dict[str, Any] = {"unit": 0, "units": 1}
+W = np.arange(48, dtype="f4").reshape(6, 8)
+B = np.arange(6, dtype="i8")
+SCALAR = np.array(2.5)
+
+
+def arrays() -> dict[str, Array]:
+    return {
+        "layers.0.w": Array((6, 8), "f4", "block,*"),
+        "layers.0.b": Array(6, "i8", "block"),
+        "scale": Array((), "f8", "..."),
+        "empty": Array((0, 3), "u1", "block,*"),
+    }
+
+
+def parts() -> dict[str, Any]:
+    return {"layers.0.w": W, "layers.0.b": B, "scale": SCALAR, "empty": np.zeros((0, 3), "u1")}
+
+
+@pytest.mark.parametrize("name", ["m.safetensors", "m.safetensors.index.json"])
+def test_the_library_reads_what_is_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    options = {"shard_bytes": 100} if name.endswith("json") else {}
+    with polyduct.open(path, "w", arrays=arrays(), **ALONE, **options) as out:
+        out.write(parts(), step=7, note="größe", nested={"a": [1, None, True]})
+    if options:
+        index = json.loads(path.read_text())
+        assert index["metadata"]["total_size"] == 48 * 4 + 6 * 8 + 8
+        assert sorted(index["weight_map"]) == sorted(arrays())
+        files = sorted(set(index["weight_map"].values()))
+        assert files == ["m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"]
+        loaded = {key: value for file in files for key, value in load_file(tmp_path / file).items()}
+        assert set(os.listdir(tmp_path)) == {name, *files}
+    else:
+        loaded = load_file(path)
+        assert os.listdir(tmp_path) == [name]
+    assert set(loaded) == set(parts())
+    for key, value in parts().items():
+        assert loaded[key].dtype == value.dtype
+        np.testing.assert_array_equal(loaded[key], value)
+
+    # Two units read columns; a function chooses.
+    halves = []
+    for unit in range(2):
+        port = polyduct.open(path, layouts={"*.w": "*,block", "scale": "..."}, unit=unit, units=2)
+        steps = list(port)
+        assert len(steps) == 1 and list(steps[0]) == ["layers.0.w", "scale"]
+        halves.append(steps[0]["layers.0.w"])
+        assert steps[0].values == {"step": 7, "note": "größe", "nested": {"a": [1, None, True]}}
+    np.testing.assert_array_equal(np.concatenate(halves, axis=1), W)
+    port = polyduct.open(path, layouts=lambda name, array: "..." if array.shape == (6,) else None, **ALONE)
+    step = port.read()
+    assert step is not None and list(step) == ["layers.0.b"]
+    np.testing.assert_array_equal(step["layers.0.b"], B)
+    assert port.read() is None and port.ended
+
+
+def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"q": W, "k": W + 100, "b": B}, path, metadata={"made": "by others"})
+    fused = Array((12, 8), "f8", "block,*", of=["q", "k"])
+    with polyduct.open(path, layouts={"qk": fused, "*": "..."}, convert=True, unit=1, units=2) as port:
+        step = port.read()
+        assert step is not None and list(step) == ["b", "qk"] and step.values == {}
+        np.testing.assert_array_equal(step["qk"], W.astype("f8") + 100)
+    with polyduct.open(path, layouts={"qk": fused, "*": "..."}, convert=True, unit=0, units=2) as port:
+        out = {"b": np.zeros(6, "i8"), "qk": np.zeros((8, 6)).T}
+        assert port.read(out) is not None
+        np.testing.assert_array_equal(out["qk"], W)
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    for bad, why in [
+        ({"a": Array(3, "c8", "block")}, "safetensors"),
+        ({"a": Array(polyduct.Open(3), "f4")}, "its size changes"),
+        ({"a": Array(3, "f4", "block", constant=True)}, "constant"),
+    ]:
+        with pytest.raises(polyduct.Error, match=why):
+            polyduct.open(path, "w", arrays=bad, **ALONE)
+    with pytest.raises(polyduct.Error, match="not written"), polyduct.open(path, "w", arrays=arrays(), **ALONE):
+        pass
+    with polyduct.open(path, "w", arrays=arrays(), **ALONE) as out:
+        with pytest.raises(polyduct.Error, match="'time' with something else|\"time\" with something else"):
+            out.write(parts(), time=b"bytes")
+        out.write(parts())
+        with pytest.raises(polyduct.Error, match="a second one"):
+            out.write(parts())
+    with pytest.raises(polyduct.Misuse, match="arrays, layouts"):
+        polyduct.open(tmp_path / "m.safetensors.index.json", **ALONE)
+    with pytest.raises(polyduct.Error, match="called \"w\""):
+        polyduct.open(path, layouts={"w": "..."}, **ALONE)
+    with pytest.raises(polyduct.Misuse, match="several arrays go through"):
+        polyduct.open(tmp_path / "x.npy", "w", arrays=arrays(), **ALONE)
+
+
+UNIT = """
+import sys, numpy as np, polyduct
+from polyduct import Array
+path, unit = sys.argv[1], int(sys.argv[2])
+arrays = {"a": Array((8, 64), "f4", "block,*"), "b": Array((8, 64), "f4", "*,block")}
+out = polyduct.open(path, "w", arrays=arrays, unit=unit, units=4, shard_bytes=3000)
+with out.step() as s:
+    for name in s:
+        s[name][...] = unit + 1
+print("written", flush=True)
+sys.stdin.readline()
+try:
+    out.close()
+    print("closed", flush=True)
+except polyduct.PeerLost as e:
+    print("lost", e.unit, flush=True)
+"""
+
+
+@pytest.mark.parametrize("killed", [None, 0, 2])
+def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    units = [
+        subprocess.Popen(
+            [sys.executable, "-c", UNIT, str(path), str(unit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for unit in range(4)
+    ]
+    try:
+        for unit in units:
+            assert unit.stdout is not None and unit.stdout.readline() == "written\n"
+        if killed is not None:
+            units[killed].send_signal(signal.SIGKILL)
+            units[killed].wait()
+        said = []
+        for n, unit in enumerate(units):
+            if n != killed:
+                assert unit.stdin is not None and unit.stdout is not None
+                unit.stdin.write("\n")
+                unit.stdin.flush()
+        for n, unit in enumerate(units):
+            if n != killed:
+                assert unit.stdout is not None
+                said.append(unit.stdout.readline())
+    finally:
+        for unit in units:
+            unit.kill()
+            unit.communicate()
+    if killed is not None:
+        assert said == [f"lost {killed}\n"] * 3 and os.listdir(tmp_path) == []
+        return
+    assert said == ["closed\n"] * 4
+    with polyduct.open(path, layouts="...", **ALONE) as port:
+        step = port.read()
+        assert step is not None
+        np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
+        np.testing.assert_array_equal(step["b"][0], np.repeat([1, 2, 3, 4], 16))
