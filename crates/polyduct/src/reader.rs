@@ -134,7 +134,7 @@ impl Reader {
     /// how large those are whose size changes. Returns its number, `None` at the end.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Misuse`] where this is no pipe.
+    /// As [`read`](Self::read); [`Error::Misuse`] where this carries one array without a name.
     pub fn peek(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.peek()?),
@@ -177,7 +177,7 @@ impl Reader {
     /// end.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Misuse`] where this is no pipe.
+    /// As [`read`](Self::read); [`Error::Misuse`] where this carries one array without a name.
     pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.read_arrays(parts)?),

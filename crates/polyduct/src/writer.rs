@@ -210,7 +210,7 @@ impl Writer {
     /// they lie. Returns `false` when a lossy queue dropped the step.
     ///
     /// # Errors
-    /// As [`write`](Self::write); [`Error::Misuse`] where this is no pipe.
+    /// As [`write`](Self::write); [`Error::Misuse`] where this carries one array without a name.
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.write_arrays(parts)?),
@@ -236,7 +236,7 @@ impl Writer {
     /// Has these [values](crate::values) go with the next step of several arrays. Those of unit 0 count.
     ///
     /// # Errors
-    /// Values that are too large; [`Error::Misuse`] where this is no pipe.
+    /// Values that are too large; [`Error::Misuse`] where this carries one array without a name.
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.set_values(packed)?),

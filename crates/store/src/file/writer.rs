@@ -1,5 +1,7 @@
 //! The writing port of a file.
 
+mod end;
+
 use super::beside::Kept;
 use super::boxes::Boxes;
 use super::form::Form;
@@ -16,11 +18,11 @@ use super::wire::{self, Spec};
 use super::Options;
 use super::{stretch, values};
 use super::{timed, Format};
-use crate::{FileError, Scope};
+use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
-use polyduct_port::{Array, ArrayPart, Peer, PortError, PortName, Stats};
+use polyduct_port::{Array, ArrayPart, PortError, PortName, Stats};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -30,8 +32,6 @@ use std::time::Duration;
 /// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
 /// turns.
 const SCATTERED_BYTES: u64 = 128;
-/// How long a unit whose write failed waits for news of another that had failed before.
-const NEWS: Duration = Duration::from_millis(500);
 /// Turns of many units take longer than short pieces.
 const SHARING_UNITS: u32 = 64;
 
@@ -391,130 +391,6 @@ impl FileWriter {
         self.form.slabs.as_ref().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
-    /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut.
-    /// All must have written the same number of steps.
-    ///
-    /// # Errors
-    /// [`PortError::UnevenSteps`]; [`PortError::PeerLost`], [`PortError::PeerAborted`];
-    /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
-    /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
-    pub fn close(&mut self) -> Result<Stats, FileError> {
-        self.chunks = None;
-        if self.form.packed.is_some() && self.next == 0 && matches!(self.state, State::Open(_)) {
-            self.abort("it wrote nothing");
-            let problem = "its arrays were not written, and there is no file";
-            self.state = State::Failed(FileError::BadPath { path: self.path.clone(), problem });
-        }
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Closed => return Ok(self.stats),
-            State::Failed(e) => {
-                self.state = State::Failed(e.clone());
-                return Err(e);
-            }
-            State::Open(WriteEnd::Alone(draft)) => {
-                if let Err(e) = draft.commit(&self.form, self.next) {
-                    self.state = State::Failed(e.clone());
-                    return Err(e);
-                }
-            }
-            State::Open(mut link) => {
-                let said = match &mut link {
-                    WriteEnd::Among { member, .. } => member.say_closed(self.next, &self.options),
-                    WriteEnd::Alone(_) => Ok(()),
-                };
-                self.state = State::Closing(link);
-                said.map_err(|e| self.fail(e))?;
-                return self.close();
-            }
-            State::Closing(mut link) => {
-                let end = match &mut link {
-                    WriteEnd::Among { member, target, welcome, .. } => {
-                        match (member.committed(&self.options, &mut self.stats.waited), target) {
-                            // It had done all but say so.
-                            (
-                                Err(FileError::Port(PortError::PeerLost {
-                                    peer: Peer { unit: 0, .. }, ..
-                                })),
-                                Some(t),
-                            ) if t.names(&welcome.file) => {
-                                t.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
-                                Ok(())
-                            }
-                            (end, _) => end,
-                        }
-                    }
-                    WriteEnd::Alone(_) => Ok(()),
-                };
-                if let Err(e) = end {
-                    self.state = State::Closing(link);
-                    return Err(self.fail(e));
-                }
-                if let WriteEnd::Among { host: Some(host), .. } = link {
-                    let _ = host.join();
-                }
-            }
-        }
-        (self.buffer, self.part) = (Vec::new(), Vec::new());
-        Ok(self.stats)
-    }
-
-    /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be
-    /// empty.
-    pub fn abort(&mut self, reason: &str) {
-        let error = FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) });
-        self.chunks = None;
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open(link) | State::Closing(link) => {
-                link.abort(reason);
-                self.state = State::Failed(error);
-            }
-            other => self.state = other,
-        }
-    }
-
-    /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be
-    /// on its way.
-    fn reason(&mut self, error: FileError) -> FileError {
-        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
-        if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
-            return error;
-        }
-        let start = clock::now();
-        while clock::now().saturating_sub(start) < NEWS {
-            if let Err(reason) = member.check(&self.options) {
-                return reason;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        error
-    }
-
-    /// An error if nothing can be written any more.
-    fn check_open(&mut self) -> Result<(), FileError> {
-        self.options.check_interrupt(&self.path)?;
-        let checked = match &mut self.state {
-            State::Open(WriteEnd::Alone(_)) => Ok(()),
-            State::Open(WriteEnd::Among { member, .. }) => member.check(&self.options),
-            State::Failed(e) => return Err(e.clone()),
-            State::Closing(_) | State::Closed => {
-                return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }))
-            }
-        };
-        checked.map_err(|e| self.fail(e))
-    }
-
-    /// Remembers an error that ends the port, and tells the others of it.
-    fn fail(&mut self, error: FileError) -> FileError {
-        if error.scope() == Scope::Port {
-            self.chunks = None;
-            match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
-                State::Open(link) | State::Closing(link) => link.leave(&error),
-                State::Closed | State::Failed(_) => {}
-            }
-        }
-        error
-    }
-
     /// Carries the plan out for the next step, or writes a stretch of it.
     fn scatter(&mut self, array: usize, what: What<'_>) -> Result<(), FileError> {
         let FileWriter {
@@ -532,16 +408,6 @@ impl FileWriter {
             Some(chunks) => scatter.fill_chunks(what, chunks),
             None => scatter.fill_file(what, (form.step_at(*next), form.dataset.len_bytes()), *file_at),
         }
-    }
-}
-
-impl Drop for FileWriter {
-    fn drop(&mut self) {
-        self.abort(if std::thread::panicking() {
-            "it panicked"
-        } else {
-            "it was dropped without being closed"
-        });
     }
 }
 

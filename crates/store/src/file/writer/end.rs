@@ -1,0 +1,147 @@
+//! How a writing port ends: closed by all units, given up by one, or failed.
+
+use super::{FileWriter, State};
+use crate::file::link::WriteEnd;
+use crate::{FileError, Scope};
+use polyduct_os::clock;
+use polyduct_port::{Peer, PortError, PortName, Stats};
+use std::time::Duration;
+
+/// How long a unit whose write failed waits for news of another that had failed before.
+const NEWS: Duration = Duration::from_millis(500);
+
+impl FileWriter {
+    /// Ends the file and waits until all units have: then it is there under its name, safe from a power cut.
+    /// All must have written the same number of steps.
+    ///
+    /// # Errors
+    /// [`PortError::UnevenSteps`]; [`PortError::PeerLost`], [`PortError::PeerAborted`];
+    /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
+    /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
+    pub fn close(&mut self) -> Result<Stats, FileError> {
+        self.chunks = None;
+        if self.form.packed.is_some() && self.next == 0 && matches!(self.state, State::Open(_)) {
+            self.abort("it wrote nothing");
+            let problem = "its arrays were not written, and there is no file";
+            self.state = State::Failed(FileError::BadPath { path: self.path.clone(), problem });
+        }
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Closed => return Ok(self.stats),
+            State::Failed(e) => {
+                self.state = State::Failed(e.clone());
+                return Err(e);
+            }
+            State::Open(WriteEnd::Alone(draft)) => {
+                if let Err(e) = draft.commit(&self.form, self.next) {
+                    self.state = State::Failed(e.clone());
+                    return Err(e);
+                }
+            }
+            State::Open(mut link) => {
+                let said = match &mut link {
+                    WriteEnd::Among { member, .. } => member.say_closed(self.next, &self.options),
+                    WriteEnd::Alone(_) => Ok(()),
+                };
+                self.state = State::Closing(link);
+                said.map_err(|e| self.fail(e))?;
+                return self.close();
+            }
+            State::Closing(mut link) => {
+                let end = match &mut link {
+                    WriteEnd::Among { member, target, welcome, .. } => {
+                        match (member.committed(&self.options, &mut self.stats.waited), target) {
+                            // It had done all but say so.
+                            (
+                                Err(FileError::Port(PortError::PeerLost {
+                                    peer: Peer { unit: 0, .. }, ..
+                                })),
+                                Some(t),
+                            ) if t.names(&welcome.file) => {
+                                t.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
+                                Ok(())
+                            }
+                            (end, _) => end,
+                        }
+                    }
+                    WriteEnd::Alone(_) => Ok(()),
+                };
+                if let Err(e) = end {
+                    self.state = State::Closing(link);
+                    return Err(self.fail(e));
+                }
+                if let WriteEnd::Among { host: Some(host), .. } = link {
+                    let _ = host.join();
+                }
+            }
+        }
+        (self.buffer, self.part) = (Vec::new(), Vec::new());
+        Ok(self.stats)
+    }
+
+    /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be
+    /// empty.
+    pub fn abort(&mut self, reason: &str) {
+        let error = FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) });
+        self.chunks = None;
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open(link) | State::Closing(link) => {
+                link.abort(reason);
+                self.state = State::Failed(error);
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be
+    /// on its way.
+    pub(super) fn reason(&mut self, error: FileError) -> FileError {
+        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
+        if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
+            return error;
+        }
+        let start = clock::now();
+        while clock::now().saturating_sub(start) < NEWS {
+            if let Err(reason) = member.check(&self.options) {
+                return reason;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        error
+    }
+
+    /// An error if nothing can be written any more.
+    pub(super) fn check_open(&mut self) -> Result<(), FileError> {
+        self.options.check_interrupt(&self.path)?;
+        let checked = match &mut self.state {
+            State::Open(WriteEnd::Alone(_)) => Ok(()),
+            State::Open(WriteEnd::Among { member, .. }) => member.check(&self.options),
+            State::Failed(e) => return Err(e.clone()),
+            State::Closing(_) | State::Closed => {
+                return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }))
+            }
+        };
+        checked.map_err(|e| self.fail(e))
+    }
+
+    /// Remembers an error that ends the port, and tells the others of it.
+    pub(super) fn fail(&mut self, error: FileError) -> FileError {
+        if error.scope() == Scope::Port {
+            self.chunks = None;
+            match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
+                State::Open(link) | State::Closing(link) => link.leave(&error),
+                State::Closed | State::Failed(_) => {}
+            }
+        }
+        error
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        self.abort(if std::thread::panicking() {
+            "it panicked"
+        } else {
+            "it was dropped without being closed"
+        });
+    }
+}
