@@ -119,7 +119,9 @@ def open(
         ``-`` (what ``polyduct run`` gave), ``pipe:NAME``, ``pipe://HOST:PORT/NAME``, ``PATH.npy``,
         ``PATH.raw``, ``PATH.safetensors`` (a file of one tensor, or of several ``arrays``),
         ``PATH.safetensors#NAME`` (one of several; writing leaves the others), ``PATH.safetensors.index.json`` (a
-        set of such files, ``PATH-00001-of-00002.safetensors`` and so on), ``PATH.zarr`` (a directory, Zarr version 2 or 3) or ``store:DIR/NAME``, a
+        set of such files, ``PATH-00001-of-00002.safetensors`` and so on), ``PATH.npz`` (several arrays; to read,
+        ``PATH.npz#NAME`` is one of them), ``PATH.zarr`` (a directory, Zarr version 2 or 3: an array, or a group of
+        several ``arrays``; ``PATH.zarr/NAME`` is an array in a group) or ``store:DIR/NAME``, a
         dataset in a `Store`; a path may be a `pathlib.Path`.
     mode
         ``w`` or ``r``.
@@ -132,8 +134,8 @@ def open(
     arrays
         Of a writer of several arrays in each step, in the place of shape, dtype and layout: a dictionary of
         their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
-        or an array of NumPy that is like it, of which every unit has all. A pipe takes them in each step; a
-        ``.safetensors`` file, and a set of such files, in one.
+        or an array of NumPy that is like it, of which every unit has all. A pipe and a group of
+        Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a set of files, in one.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
         where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that

@@ -1,10 +1,11 @@
-"""Several arrays in safetensors files and sets of them."""
+"""Several arrays in safetensors files and sets of them, in archives and in groups of Zarr."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,6 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     for bad, why in [
         ({"a": Array(3, "c8", "block")}, "safetensors"),
         ({"a": Array(polyduct.Open(3), "f4")}, "its size changes"),
-        ({"a": Array(3, "f4", "block", constant=True)}, "constant"),
     ]:
         with pytest.raises(polyduct.Error, match=why):
             polyduct.open(path, "w", arrays=bad, **ALONE)
@@ -108,6 +108,98 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         polyduct.open(path, layouts={"w": "..."}, **ALONE)
     with pytest.raises(polyduct.Misuse, match="several arrays go through"):
         polyduct.open(tmp_path / "x.npy", "w", arrays=arrays(), **ALONE)
+    with pytest.raises(polyduct.Error, match="arrays with names"):
+        polyduct.open(tmp_path / "x.npz", "w", shape=3, dtype="f4", **ALONE)
+
+
+def test_archives_are_those_of_numpy(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    with polyduct.open(path, "w", arrays=arrays(), **ALONE) as out:
+        out.write(parts(), step=7)
+    assert zipfile.ZipFile(path).testzip() is None
+    with np.load(path) as loaded:
+        assert set(loaded.files) == {*parts(), "polyduct.json"}
+        assert json.loads(loaded["polyduct.json"]) == {"step": 7}
+        for key, value in parts().items():
+            assert loaded[key].dtype == value.dtype
+            np.testing.assert_array_equal(loaded[key], value)
+    with polyduct.open(path, layouts="...", **ALONE) as port:
+        step = port.read()
+        assert step is not None and step.values == {"step": 7}
+        np.testing.assert_array_equal(step["layers.0.b"], B)
+    # One of them as a file of one array.
+    with polyduct.open(f"{path}#layers.0.w", layout="*,block", unit=1, units=2) as one:
+        np.testing.assert_array_equal(one.read(), W[:, 4:])
+    with pytest.raises(polyduct.Error, match="which of its arrays.* it has empty, layers.0.b"):
+        polyduct.open(path, **ALONE)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_archives_of_numpy_are_read(tmp_path: Path, save: Any) -> None:
+    path = tmp_path / "m.npz"
+    arrays = {
+        "fortran": np.asfortranarray(W),
+        "big": B.astype(">i8"),
+        "scalar": SCALAR,
+        "long": np.arange(300_000, dtype="f8").reshape(100, 3000),
+        "text": np.array(["a", "bc"]),
+        "objects": np.array([{}], dtype=object),
+    }
+    save(path, **arrays)
+    for unit in range(2):
+        layouts = {"fortran": "block,*", "big": "cyclic", "scalar": "...", "long": "*,block"}
+        with polyduct.open(path, layouts=layouts, unit=unit, units=2) as port:
+            step = port.read()
+            assert step is not None
+            np.testing.assert_array_equal(step["fortran"], W[3 * unit : 3 * unit + 3])
+            np.testing.assert_array_equal(step["big"], B[unit::2])
+            np.testing.assert_array_equal(step["scalar"], SCALAR)
+            np.testing.assert_array_equal(step["long"], arrays["long"][:, 1500 * unit : 1500 * unit + 1500])
+    # What polyduct does not move is no matter where it is not asked for.
+    with pytest.raises(polyduct.Error, match=r"objects.npy.*not a .npy file that can be read"):
+        polyduct.open(path, layouts={"objects": "..."}, **ALONE)
+
+
+def test_groups_are_those_of_zarr(tmp_path: Path) -> None:
+    zarr, xarray = pytest.importorskip("zarr"), pytest.importorskip("xarray")
+    path = tmp_path / "m.zarr"
+    held = {"flow/u": Array((6, 8), "f4", "block,*"), "flow/b": Array(6, "i8", "block"), "mesh": Array(4, "f8", constant=True)}
+    with polyduct.open(path, "w", arrays=held, compress="zstd", **ALONE) as out:
+        for n in range(3):
+            step = {"flow": {"u": W + n, "b": B * n}}
+            out.write({**step, "mesh": np.arange(4.0)} if n == 0 else step, time=n / 2, units="K")
+    group = zarr.open_group(path, mode="r")
+    assert dict(group.attrs) == {"time": [0, 0.5, 1], "units": ["K"] * 3, "polyduct_steps": 3}
+    np.testing.assert_array_equal(group["flow/u"][:], np.stack([W, W + 1, W + 2]))
+    np.testing.assert_array_equal(group["mesh"][:], np.arange(4.0))
+    with xarray.open_zarr(path, group="flow", consolidated=False) as dataset:
+        assert dataset["u"].dims == ("step", "flow_u_dim_0", "flow_u_dim_1")
+        np.testing.assert_array_equal(dataset["b"][2], 2 * B)
+    with polyduct.open(path, layouts={"mesh": "...", "*/u": "*,block"}, unit=1, units=2) as port:
+        for n, step in enumerate(port):
+            np.testing.assert_array_equal(step["flow/u"], (W + n)[:, 4:])
+            np.testing.assert_array_equal(step["mesh"], np.arange(4.0))
+            assert step.values == {"time": n / 2, "units": "K"}
+        assert n == 2
+    with polyduct.open(path / "flow" / "b", layout="block", **ALONE) as one:
+        assert len(list(one)) == 3
+
+
+def test_groups_of_zarr_are_read(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    for version in (2, 3):
+        path = tmp_path / f"v{version}.zarr"
+        group = zarr.open_group(path, mode="w", zarr_format=version)
+        group.attrs["made"] = {"by": ["others", version]}
+        group.create_array("w", data=W, chunks=(4, 3))
+        group.create_group("inner").create_array("b", data=B)
+        with polyduct.open(path, layouts="block,...", **ALONE) as port:
+            step = port.read()
+            assert step is not None and list(step) == ["inner/b", "w"]
+            assert step.values == {"made": {"by": ["others", version]}}
+            np.testing.assert_array_equal(step["w"], W)
+            np.testing.assert_array_equal(step["inner/b"], B)
+            assert port.read() is None
 
 
 UNIT = """
@@ -129,9 +221,10 @@ except polyduct.PeerLost as e:
 """
 
 
+@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr"])
 @pytest.mark.parametrize("killed", [None, 0, 2])
-def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None) -> None:
-    path = tmp_path / "m.safetensors.index.json"
+def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name: str) -> None:
+    path = tmp_path / name
     units = [
         subprocess.Popen(
             [sys.executable, "-c", UNIT, str(path), str(unit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

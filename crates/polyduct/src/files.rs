@@ -14,6 +14,7 @@ pub(crate) fn standard_file<'a>(
         Target::Raw(path) => (path, Format::Raw, &None),
         Target::Safetensors(path, tensor) => (path, Format::Safetensors, tensor),
         Target::Zarr(path) => (path, Format::Zarr, &None),
+        Target::Npz(path, member) => (path, Format::Npz, member),
         Target::Set(_) => {
             let what = "a set of files has several arrays, each with a layout of its own (arrays, layouts)";
             return Err(Error::Misuse { what: what.into() });
@@ -31,19 +32,20 @@ pub(crate) fn needs_dataset() -> Error {
 
 /// Several arrays do not go everywhere.
 pub(crate) fn no_arrays() -> Error {
-    let what =
-        "several arrays go through a pipe (pipe:NAME), into PATH.safetensors, or into a set of such files \
-        (PATH.safetensors.index.json)";
+    let what = "several arrays go through a pipe (pipe:NAME), into PATH.safetensors or a set of such files \
+        (PATH.safetensors.index.json), into PATH.npz, or into a group (PATH.zarr)";
     Error::Misuse { what: what.into() }
 }
 
-/// A file of several arrays, or a set of such files.
+/// What holds several arrays, and its form.
 ///
 /// # Errors
 /// [`Error::Misuse`] for anything else.
-pub(crate) fn arrays_file(target: &Target) -> Result<&Path, Error> {
+pub(crate) fn arrays_file(target: &Target) -> Result<(&Path, Format), Error> {
     match target {
-        Target::Safetensors(path, None) | Target::Set(path) => Ok(path),
+        Target::Safetensors(path, None) | Target::Set(path) => Ok((path, Format::Safetensors)),
+        Target::Npz(path, None) => Ok((path, Format::Npz)),
+        Target::Zarr(path) => Ok((path, Format::Zarr)),
         _ => Err(no_arrays()),
     }
 }

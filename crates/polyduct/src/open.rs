@@ -204,6 +204,13 @@ impl Open {
         self
     }
 
+    /// What users say of an array of a group of Zarr that is written: attributes, and what its dimensions are called,
+    /// without that of the steps. Unit 0's counts.
+    pub fn about_array(mut self, name: &str, attributes: Attributes, dims: Option<Dims>) -> Open {
+        self.options.of_arrays.insert(name.to_owned(), (attributes, dims));
+        self
+    }
+
     /// The sizes of a chunk of a Zarr array that is written: one for each dimension of a step, and maybe one
     /// of steps before them. Refused for everything else. All units say the same.
     pub fn chunks(mut self, chunks: Option<Vec<u64>>) -> Open {
@@ -286,8 +293,8 @@ impl Open {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Open::write); [`Error::Misuse`] for other ends than pipes, `.safetensors` files and sets of
-    /// them.
+    /// As [`write`](Open::write); [`Error::Misuse`] for other ends than pipes, `.safetensors` files, sets of
+    /// them, `.npz` files and groups of Zarr.
     pub fn write_arrays(self, arrays: &[Array]) -> Result<Writer, Error> {
         self.write_given(&Given::Bundle(arrays.to_vec()), "")
     }

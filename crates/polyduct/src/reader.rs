@@ -41,7 +41,10 @@ pub(crate) fn describe(
             let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
             Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
         }
-        file => Ok(Found::of(arrays_file(file)?, options)?.describe()?),
+        file => {
+            let (path, format) = arrays_file(file)?;
+            Ok(Found::of(path, format, options)?.describe()?)
+        }
     }
 }
 
@@ -63,8 +66,8 @@ impl Reader {
                 ReadEnd::Pipe(Box::new(pipe((place, &trust).into(), &crate::open::across(&options.port)?)?))
             }
             (file, Taken::Named(rules)) => {
-                let path = arrays_file(file)?;
-                let found = Found::of(path, options)?;
+                let (path, format) = arrays_file(file)?;
+                let found = Found::of(path, format, options)?;
                 ReadEnd::Arrays(Box::new(ArraysReader::open(path, found, rules, options)?))
             }
             (Target::Store(path), Taken::One(layout, expect)) => {
@@ -138,7 +141,7 @@ impl Reader {
     pub fn peek(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.peek()?),
-            ReadEnd::Arrays(r) => Ok((!r.is_read()).then_some(0)),
+            ReadEnd::Arrays(r) => Ok(r.peek()),
             ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
     }

@@ -87,8 +87,11 @@ impl Sink {
             Target::Pipe(name) => format!("pipe:{name}"),
             Target::Net(place) => format!("pipe:{place}"),
             Target::Store(path) => format!("store:{}", path.display()),
-            Target::Safetensors(path, Some(tensor)) => format!("{}#{tensor}", path.display()),
+            Target::Npz(path, Some(name)) | Target::Safetensors(path, Some(name)) => {
+                format!("{}#{name}", path.display())
+            }
             Target::Npy(path)
+            | Target::Npz(path, None)
             | Target::Raw(path)
             | Target::Safetensors(path, None)
             | Target::Set(path)

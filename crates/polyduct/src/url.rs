@@ -14,6 +14,8 @@ pub enum Target {
     Net(PipeAddress),
     /// `PATH.npy`.
     Npy(PathBuf),
+    /// `PATH.npz`, NumPy's archive of several arrays, or `PATH.npz#NAME` for one of them, which can be read.
+    Npz(PathBuf, Option<String>),
     /// `PATH.raw`: the bytes of the row-major array and nothing else.
     Raw(PathBuf),
     /// `store:DIR/NAME`: a dataset in a store over many disks.
@@ -46,7 +48,7 @@ impl Mode {
 }
 
 /// What would have been understood.
-const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.raw, PATH.safetensors, \
+const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -60,11 +62,13 @@ const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PAT
 /// assert_eq!(file("x.txt"), None);
 /// ```
 pub fn file(path: &str) -> Option<Target> {
-    if let Some(at) = path.find(".safetensors#") {
-        let (file, name) = path.split_at(at + ".safetensors".len());
-        // A name may hold anything; none at all names nothing.
-        let name = Some(name[1..].to_owned()).filter(|name| !name.is_empty())?;
-        return Some(Target::Safetensors(file.into(), Some(name)));
+    for (ending, of) in [(".safetensors", Target::Safetensors as fn(_, _) -> _), (".npz", Target::Npz)] {
+        if let Some(at) = path.find(&format!("{ending}#")) {
+            let (file, name) = path.split_at(at + ending.len());
+            // A name may hold anything; none at all names nothing.
+            let name = Some(name[1..].to_owned()).filter(|name| !name.is_empty())?;
+            return Some(of(file.into(), Some(name)));
+        }
     }
     if polyduct_store::file::is_index(path.as_ref()) {
         return Some(Target::Set(path.into()));
@@ -76,6 +80,7 @@ pub fn file(path: &str) -> Option<Target> {
     }
     let target = match directory.rsplit_once('.').map(|(_, end)| end) {
         Some("npy") => Target::Npy(path.into()),
+        Some("npz") => Target::Npz(path.into(), None),
         Some("raw") => Target::Raw(path.into()),
         Some("safetensors") => Target::Safetensors(path.into(), None),
         Some("zarr") => return Some(Target::Zarr(directory.into())),
@@ -92,6 +97,7 @@ impl Target {
         match self {
             Target::Pipe(_) | Target::Net(_) | Target::Store(_) => None,
             Target::Npy(path)
+            | Target::Npz(path, _)
             | Target::Raw(path)
             | Target::Safetensors(path, _)
             | Target::Set(path)

@@ -53,7 +53,8 @@ impl Writer {
             }
             _ if matches!(given, Given::Bundle(_)) => {
                 let Given::Bundle(arrays) = given else { return Err(needs_dataset()) };
-                WriteEnd::Arrays(Box::new(ArraysWriter::open(arrays_file(target)?, arrays, options)?))
+                let (path, format) = arrays_file(target)?;
+                WriteEnd::Arrays(Box::new(ArraysWriter::open(path, format, arrays, options)?))
             }
             Target::Store(path) => {
                 let data = single(given)?;

@@ -336,6 +336,7 @@ fn file(error: &FileError) -> Class {
         FileError::NoForm { path, .. } => of_file(path, "no_form"),
         FileError::NoTensor { path, .. } => of_file(path, "no_tensor"),
         FileError::BadHeader { path, .. }
+        | FileError::BadArchive { path, .. }
         | FileError::BadSafetensors { path, .. }
         | FileError::BadZarr { path, .. } => of_file(path, "bad_header"),
         FileError::Truncated { path, .. } => of_file(path, "truncated"),

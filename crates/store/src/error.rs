@@ -163,6 +163,14 @@ pub enum FileError {
         /// What is wrong.
         source: SafetensorsError,
     },
+    /// An archive of arrays is not understood, or one of its members.
+    #[error("{path}: not an archive that can be read: {problem}")]
+    BadArchive {
+        /// The file.
+        path: String,
+        /// What is wrong, and with which member.
+        problem: String,
+    },
     /// A Zarr array is not understood, or one of its chunks.
     #[error("{path}: not a Zarr array that can be read: {source}")]
     BadZarr {
@@ -204,7 +212,7 @@ pub enum FileError {
 fn no_tensor(asked: Option<&str>) -> String {
     match asked {
         Some(name) => format!("no tensor {name:?}"),
-        None => "which of its tensors? name one, PATH.safetensors#NAME".into(),
+        None => "which of its arrays? name one, PATH#NAME".into(),
     }
 }
 

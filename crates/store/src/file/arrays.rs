@@ -1,38 +1,31 @@
-//! The reading port of a `.safetensors` file of several arrays, or of a set of them.
+//! The reading port of several arrays: of a file, of a set of files, or of a group.
 
+use super::found::{Found, Held};
 use super::held::named;
-use super::index::{is_index, Index};
-use super::io::Io;
-use super::packed::VALUES_KEY;
-use super::reader::{open_regular, read_tensors};
-use super::shape::file_mapping;
 use super::work::Work;
-use super::{timed, values, Options};
-use crate::safetensors::{SafetensorsError, Tensor};
-use crate::{json, FileError};
+use super::{timed, Options};
+use crate::FileError;
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan, Window};
 use polyduct_os::{clock, Errno};
-use polyduct_port::{choose, lay_out, Array, ArrayPart, BundleError, PortError, PortName, Rule, Stats};
+use polyduct_port::{choose, lay_out, ArrayPart, BundleError, PortError, PortName, Rule, Stats};
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// The layout of an array in a file.
-const IN_FILE: &str = "...";
 
 /// One unit's reading end of files of several arrays. Each unit reads on its own, only the bytes that it needs.
 pub struct ArraysReader {
     path: String,
     options: Options,
-    files: Vec<(String, File)>,
+    /// The arrays that something comes from, each with the file that it is in.
+    sources: Vec<(Arc<str>, Held)>,
     arrays: Vec<ArrayPart>,
     pieces: Vec<Piece>,
     len: usize,
-    /// What the writer said of the step, packed.
-    values: Vec<u8>,
-    is_read: bool,
+    /// What the writer said of each step, packed, as far as it said something.
+    values: Vec<Vec<u8>>,
+    steps: u64,
+    next: u64,
     closed: bool,
     /// A window of a file.
     buffer: Vec<u8>,
@@ -44,93 +37,9 @@ struct Piece {
     /// Which of those that are read.
     array: usize,
     plan: Arc<Plan>,
-    /// Which of the files, and where the array begins in it.
-    file: usize,
-    file_at: u64,
+    /// Which of the sources.
+    source: usize,
     conversion: Option<Conversion>,
-}
-
-/// The arrays of files, and where they are.
-pub struct Found {
-    files: Vec<(String, File)>,
-    /// Each with the file that it is in.
-    tensors: Vec<(usize, Tensor)>,
-    values: Vec<u8>,
-}
-
-impl Found {
-    /// What a file has, or those of a set that its index names.
-    ///
-    /// # Errors
-    /// [`FileError::BadSafetensors`], [`FileError::Truncated`] for files that are not what they should be;
-    /// [`PortError::Bundle`] where two have an array of one name; [`FileError::System`].
-    pub fn of(path: &Path, options: &Options) -> Result<Found, FileError> {
-        if !is_index(path) {
-            return Found::in_files(&[path.to_owned()], options);
-        }
-        let index = Index::read(path, options)?;
-        let mut found = Found::in_files(&index.files(path)?, options)?;
-        // What it does not list is not the set's.
-        let is_listed = |&(file, ref tensor): &(usize, Tensor)| {
-            let name = Path::new(&found.files[file].0).file_name();
-            index.file(&tensor.name).is_some_and(|of| name == Some(of.as_ref()))
-        };
-        let listed: Vec<_> = found.tensors.iter().filter(|at| is_listed(at)).cloned().collect();
-        if let Some(lacking) = index
-            .arrays()
-            .find(|name| listed.binary_search_by(|(_, tensor)| tensor.name.as_str().cmp(name)).is_err())
-        {
-            let (name, file) =
-                (json::shorten(lacking), index.file(lacking).map(json::shorten).unwrap_or_default());
-            let source = SafetensorsError::NotThere { name, file };
-            return Err(FileError::BadSafetensors { path: path.display().to_string(), source });
-        }
-        (found.tensors, found.values) = (listed, index.values());
-        Ok(found)
-    }
-
-    fn in_files(paths: &[PathBuf], options: &Options) -> Result<Found, FileError> {
-        let mut found =
-            Found { files: Vec::with_capacity(paths.len()), tensors: Vec::new(), values: Vec::new() };
-        for path in paths {
-            let name = path.display().to_string();
-            let (file, len) = open_regular(path, &name)?;
-            let header = read_tensors(&Io { file: &file, path: &name, options }, len)?;
-            if let Some(text) = header.metadata.get(VALUES_KEY) {
-                found.values = values::from_json(text);
-            }
-            let at = found.files.len();
-            found.tensors.extend(header.tensors.into_iter().map(|tensor| (at, tensor)));
-            found.files.push((name, file));
-        }
-        // Their order in a file follows the sizes of elements.
-        found.tensors.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
-        if let Some(twice) = found.tensors.windows(2).find(|two| two[0].1.name == two[1].1.name) {
-            let name = json::shorten(&twice[0].1.name);
-            let port = PortName::File(found.files[twice[1].0].0.clone());
-            let source = Box::new(BundleError::Twice { name });
-            return Err(FileError::Port(PortError::Bundle { port, source }));
-        }
-        Ok(found)
-    }
-
-    /// The arrays as a writer would say them, each in the order of the file.
-    ///
-    /// # Errors
-    /// [`FileError::BadSafetensors`] for types of elements that polyduct does not move.
-    pub fn describe(&self) -> Result<Vec<Array>, FileError> {
-        let array = |(file, tensor): &(usize, Tensor)| {
-            let dataset = self.dataset(*file, tensor)?;
-            Ok(Array { name: tensor.name.clone(), dataset, layout: IN_FILE.into(), open: None })
-        };
-        self.tensors.iter().map(array).collect()
-    }
-
-    fn dataset(&self, file: usize, tensor: &Tensor) -> Result<Dataset, FileError> {
-        let path = &self.files[file].0;
-        let bad = |source| FileError::BadSafetensors { path: path.clone(), source };
-        Dataset::new(&tensor.shape, tensor.elem().map_err(bad)?).map_err(named(path, &tensor.name))
-    }
 }
 
 impl ArraysReader {
@@ -158,24 +67,20 @@ impl ArraysReader {
         if rules.is_empty() {
             return Err(bundle(BundleError::Empty));
         }
-        let names: Vec<&str> = found.tensors.iter().map(|(_, tensor)| tensor.name.as_str()).collect();
+        let names: Vec<&str> = found.arrays.iter().map(|array| array.name.as_str()).collect();
         let texts: Vec<_> = rules.iter().map(|rule| (rule.pattern.as_str(), rule.of.as_ref())).collect();
         let (unit, units) = (options.port.unit, options.port.units);
         let mut binding =
             Binding { path: &path, units, unit, mappings: HashMap::new(), plans: HashMap::new() };
         let (mut arrays, mut pieces) = (Vec::new(), Vec::new());
+        // Which of the sources each of those is that were found.
+        let mut used: HashMap<usize, usize> = HashMap::new();
         for chosen in choose(&names, &texts).map_err(bundle)? {
             let rule = &rules[chosen.rule];
-            let sources: Result<Vec<(usize, &Tensor, Dataset)>, FileError> = chosen
-                .sources
-                .iter()
-                .map(|&at| {
-                    let (file, tensor) = &found.tensors[at];
-                    Ok((*file, tensor, found.dataset(*file, tensor)?))
-                })
-                .collect();
-            let sources = sources?;
-            let shapes: Vec<&[u64]> = sources.iter().map(|(_, tensor, _)| &tensor.shape[..]).collect();
+            let held = |at: &usize| found.arrays[*at].held.as_ref().map_err(Clone::clone);
+            let sources: Vec<&Held> = chosen.sources.iter().map(held).collect::<Result<_, _>>()?;
+            let datasets: Vec<Dataset> = sources.iter().map(|held| *held.mapping.dataset()).collect();
+            let shapes: Vec<&[u64]> = datasets.iter().map(Dataset::shape).collect();
             let (shape, windows) = match rule.of.as_ref().filter(|of| of.renamed().is_none()) {
                 Some(of) => {
                     let made =
@@ -188,14 +93,17 @@ impl ArraysReader {
                 let (path, expected) = (format!("{path}, array {:?}", chosen.name), expected.clone());
                 return Err(FileError::ShapeDiffers { path, expected, found: shape });
             }
-            let elem = rule.expect.elem.unwrap_or_else(|| sources[0].2.elem());
+            let elem = rule.expect.elem.unwrap_or_else(|| datasets[0].elem());
             let dataset = Dataset::new(&shape, elem).map_err(named(&path, chosen.name))?;
             let program = binding.mapping(&rule.layout, dataset, chosen.name)?;
-            for ((file, tensor, dataset), window) in sources.into_iter().zip(windows) {
-                let conversion =
-                    binding.conversion(chosen.name, (dataset.elem(), elem), rule.expect.convert)?;
-                let plan = binding.plan((&rule.layout, &program), dataset, window, chosen.name)?;
-                pieces.push(Piece { array: arrays.len(), plan, file, file_at: tensor.begin, conversion });
+            for ((&at, held), window) in chosen.sources.iter().zip(sources).zip(windows) {
+                let file = as_elem(&held.mapping, elem).map_err(named(&path, chosen.name))?;
+                let found = file.dataset().elem();
+                let conversion = binding.conversion(chosen.name, (found, elem), rule.expect.convert)?;
+                let plan = binding.plan((&rule.layout, &program), &file, window, chosen.name)?;
+                let next = used.len();
+                let source = *used.entry(at).or_insert(next);
+                pieces.push(Piece { array: arrays.len(), plan, source, conversion });
             }
             arrays.push((chosen.name.to_owned(), program));
         }
@@ -206,14 +114,21 @@ impl ArraysReader {
         let laid = lay_out(lens?.into_iter());
         let (places, len) = laid.ok_or_else(|| FileError::sys(&path, "allocate", Errno::NOMEM))?;
         let part = |((name, mapping), at)| ArrayPart { name, mapping, at, open: None };
+        let (values, steps) = (found.values, found.steps);
+        let mut sources: Vec<_> = found.arrays.into_iter().enumerate().collect();
+        sources.retain(|(at, _)| used.contains_key(at));
+        sources.sort_by_key(|(at, _)| used[at]);
+        let sources: Result<Vec<_>, FileError> =
+            sources.into_iter().map(|(_, array)| Ok((array.path, array.held?))).collect();
         Ok(ArraysReader {
             arrays: arrays.into_iter().zip(places).map(part).collect(),
             options: options.clone(),
-            files: found.files,
+            sources: sources?,
             pieces,
             len,
-            values: found.values,
-            is_read: false,
+            values,
+            steps,
+            next: 0,
             closed: false,
             buffer: Vec::new(),
             stats: Stats { opened: clock::now().saturating_sub(start), ..Stats::default() },
@@ -241,18 +156,19 @@ impl ArraysReader {
         self.stats
     }
 
-    /// What the writer said of the step, [packed](polyduct_port::values).
+    /// What the writer said of the step that was read last, [packed](polyduct_port::values).
     pub fn values(&self) -> &[u8] {
-        &self.values
+        let read = usize::try_from(self.next.saturating_sub(1)).ok();
+        read.and_then(|step| self.values.get(step)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the step was read: there is one.
-    pub fn is_read(&self) -> bool {
-        self.is_read
+    /// Number of the next step; `None` where there is none any more.
+    pub fn peek(&self) -> Option<u64> {
+        (self.next < self.steps).then_some(self.next)
     }
 
-    /// Reads this unit's part of each array into `part`, where [`arrays`](Self::arrays) say. Returns 0, and `None`
-    /// when it has been read.
+    /// Reads this unit's part of each array into `part`, where [`arrays`](Self::arrays) say. Returns the number
+    /// of the step, `None` after the last.
     ///
     /// # Errors
     /// As [`FileReader::read`](super::FileReader::read).
@@ -287,17 +203,15 @@ impl ArraysReader {
         for (part, array) in parts.iter().zip(&self.arrays) {
             self.check_len(&array.name, array.at.len(), part.len())?;
         }
-        if self.is_read {
-            return Ok(None);
-        }
+        let Some(step) = self.peek() else { return Ok(None) };
         self.options.check_interrupt(&self.path)?;
         let mut copied = std::time::Duration::ZERO;
-        timed(&mut copied, || self.gather(parts))?;
+        timed(&mut copied, || self.gather(step, parts))?;
         self.stats.copied += copied;
         self.stats.steps += 1;
         self.stats.bytes += self.arrays.iter().map(|array| array.at.len() as u64).sum::<u64>();
-        self.is_read = true;
-        Ok(Some(0))
+        self.next += 1;
+        Ok(Some(step))
     }
 
     /// Closes the port; later reads fail.
@@ -320,18 +234,29 @@ impl ArraysReader {
         }))
     }
 
-    fn gather(&mut self, parts: &mut [&mut [u8]]) -> Result<(), FileError> {
-        let ArraysReader { files, options, pieces, buffer, stats, .. } = self;
-        for Piece { array, plan, file, file_at, conversion } in pieces {
-            let (path, file) = &files[*file];
-            let io = Io { file, path, options };
-            let (plan, conversion) = (plan.as_ref(), *conversion);
-            let mut work =
+    fn gather(&mut self, step: u64, parts: &mut [&mut [u8]]) -> Result<(), FileError> {
+        let ArraysReader { sources, options, pieces, buffer, stats, .. } = self;
+        for Piece { array, plan, source, conversion } in pieces {
+            let (path, Held { source, stepped, .. }) = &mut sources[*source];
+            let step = if *stepped { step } else { 0 };
+            let (plan, conversion, path) = (plan.as_ref(), *conversion, &**path);
+            let work =
                 Work { plan, stride: 1, conversion, buffer: &mut *buffer, stats: &mut *stats, path, options };
-            let read = |bytes: &mut [u8], at| io.read(bytes, *file_at + at);
-            plan.transfers().iter().try_for_each(|t| work.windows(t, parts[*array], read))?;
+            // Only chunks have steps.
+            source.gather((step, 0), parts[*array], work)?;
+            source.rest();
         }
         Ok(())
+    }
+}
+
+/// A file's mapping; with two bytes taken for bfloat16, for which NumPy has no name, where that is expected.
+fn as_elem(file: &Mapping, expected: ElemType) -> Result<Mapping, LayoutError> {
+    match (file.dataset().elem(), expected) {
+        (ElemType::Bytes(2), ElemType::Bf16) => {
+            file.layout().bind(&Dataset::new(file.dataset().shape(), expected)?, file.units())
+        }
+        _ => Ok(file.clone()),
     }
 }
 
@@ -344,7 +269,7 @@ struct Binding<'a> {
     unit: u32,
     units: u32,
     mappings: HashMap<Bound<'a>, Mapping>,
-    plans: HashMap<(Bound<'a>, Dataset, Option<Window>), Arc<Plan>>,
+    plans: HashMap<(Bound<'a>, Mapping, Option<Window>), Arc<Plan>>,
 }
 
 impl<'a> Binding<'a> {
@@ -361,19 +286,18 @@ impl<'a> Binding<'a> {
     fn plan(
         &mut self,
         (layout, program): (&'a str, &Mapping),
-        dataset: Dataset,
+        file: &Mapping,
         window: Option<Window>,
         name: &str,
     ) -> Result<Arc<Plan>, FileError> {
-        let key = ((layout, *program.dataset()), dataset, window);
+        let key = ((layout, *program.dataset()), file.clone(), window);
         if let Some(known) = self.plans.get(&key) {
             return Ok(known.clone());
         }
         let make = || -> Result<Plan, LayoutError> {
-            let file = file_mapping(&dataset, false)?;
             match &window {
-                None => Plan::to_reader(&file, program, self.unit.into()),
-                Some(window) => Plan::window_to_reader(&file, program, self.unit.into(), window),
+                None => Plan::to_reader(file, program, self.unit.into()),
+                Some(window) => Plan::window_to_reader(file, program, self.unit.into(), window),
             }
         };
         let plan = Arc::new(make().map_err(named(self.path, name))?);

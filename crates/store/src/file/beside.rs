@@ -46,7 +46,7 @@ impl Kept {
             None => 0,
         };
         let header = match &file {
-            Some(file) if len > 0 => super::reader::read_tensors(&Io { file, path, options }, len),
+            Some(file) if len > 0 => super::source::read_tensors(&Io { file, path, options }, len),
             _ => Ok(Default::default()),
         };
         let Some(name) = &options.tensor else {

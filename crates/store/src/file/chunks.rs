@@ -24,9 +24,11 @@ use std::sync::Arc;
 /// Decoded chunks that hold several steps are kept for the next one, up to so many bytes.
 const KEPT_BYTES: u64 = 256 << 20;
 
-/// An array's directory, and what has been read of it.
+/// An array in a directory, and what has been read of it.
 pub struct Chunked {
-    dir: OwnedFd,
+    dir: Arc<OwnedFd>,
+    /// Where it is in that directory: empty, or names each with a `/`.
+    at: String,
     array: Array,
     /// Whether its first dimension counts steps.
     steps: bool,
@@ -73,13 +75,9 @@ struct Inside {
 /// # Errors
 /// [`FileError::System`], [`FileError::BadPath`], [`FileError::BadZarr`].
 pub fn open(path: &Path, name: &str, options: &Options) -> Result<(OwnedFd, Array), FileError> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
-    let dir = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty())).map_err(|e| match e {
-        Errno::NOTDIR => FileError::BadPath { path: name.to_owned(), problem: "it is not a directory" },
-        e => FileError::sys(name, "open", e),
-    })?;
+    let dir = open_dir(path, name)?;
     let bad = |source| FileError::BadZarr { path: name.to_owned(), source };
-    let text = |key| document(&dir, key, name, zarr::MAX_METADATA_BYTES, options);
+    let text = |key| document(&dir, "", key, name, zarr::MAX_METADATA_BYTES, options);
     let array = match (text("zarr.json")?, text(".zarray")?) {
         (Some(text), _) => Array::parse(&text),
         (None, Some(array)) => Array::parse_v2(&array, text(".zattrs")?.as_deref()),
@@ -94,18 +92,31 @@ pub fn open(path: &Path, name: &str, options: &Options) -> Result<(OwnedFd, Arra
     array.map(|array| (dir, array)).map_err(bad)
 }
 
-/// Reads a document in a directory, of `limit` bytes at most; `None` where there is none.
+/// Opens a directory.
+///
+/// # Errors
+/// [`FileError::System`], [`FileError::BadPath`] for something else.
+pub fn open_dir(path: &Path, name: &str) -> Result<OwnedFd, FileError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty())).map_err(|e| match e {
+        Errno::NOTDIR => FileError::BadPath { path: name.to_owned(), problem: "it is not a directory" },
+        e => FileError::sys(name, "open", e),
+    })
+}
+
+/// Reads a document in a directory or a place in it (names each with a `/`), of `limit` bytes at most; `None` where there is none.
 ///
 /// # Errors
 /// [`FileError::System`], [`FileError::BadZarr`].
 pub fn document(
     dir: &OwnedFd,
+    at: &str,
     key: &'static str,
     path: &str,
     limit: usize,
     options: &Options,
 ) -> Result<Option<Vec<u8>>, FileError> {
-    let Some((file, len)) = open_beneath(dir, key, path)? else { return Ok(None) };
+    let Some((file, len)) = open_beneath(dir, &format!("{at}{key}"), path)? else { return Ok(None) };
     if len > limit as u64 {
         let source = ZarrError::TooLong { file: key, len, limit };
         return Err(FileError::BadZarr { path: path.to_owned(), source });
@@ -173,9 +184,15 @@ impl Chunked {
         &self.array.chunk[usize::from(self.steps)..]
     }
 
-    pub fn new(dir: OwnedFd, array: Array, grid: Vec<u64>) -> Chunked {
+    /// One of an open directory, or of a place in it: empty, or names each with a `/`.
+    pub fn new(dir: Arc<OwnedFd>, at: String, array: Array, grid: Vec<u64>) -> Chunked {
         let steps = array.shape.len() > grid.len();
-        Chunked { dir, array, steps, grid, file: None, kept: Vec::new(), kept_bytes: 0 }
+        Chunked { dir, at, array, steps, grid, file: None, kept: Vec::new(), kept_bytes: 0 }
+    }
+
+    /// Closes the file that was used last: of many arrays that are read in turn, that would be one for each.
+    pub fn rest(&mut self) {
+        self.file = None;
     }
 
     /// Reads what the plan says of one step.
@@ -338,8 +355,9 @@ impl Chunked {
             numbers.push(coords.iter().zip(&shard.per).fold(0, |at, (c, n)| at * n + c % n));
             coords.iter_mut().zip(&shard.per).for_each(|(c, n)| *c /= n);
         }
-        let key = self.array.key(&coords);
-        let store = open_store(&mut self.file, &self.dir, key, self.array.document, work)?;
+        let key = format!("{}{}", self.at, self.array.key(&coords));
+        let document = format!("{}{}", self.at, self.array.document);
+        let store = open_store(&mut self.file, &self.dir, key, &document, work)?;
         let Some((_, len)) = store.file else { return Ok(None) };
         let mut extent = Extent { at: 0, len };
         for (level, (shard, number)) in self.array.shards.iter().zip(numbers.into_iter().rev()).enumerate() {

@@ -165,7 +165,7 @@ impl Coordinator {
         self.welcomed = true;
         let temporary = self.draft.temporary().map(str::to_owned);
         // A temporary name is held by the lock that turns would need; a directory has a file for them.
-        let lockable = temporary.is_none() || self.form.slabs.is_some();
+        let lockable = temporary.is_none() || self.form.is_tree();
         let shared = lockable && self.gathering.terms().any(|(_, part)| part.scattered);
         let message = FromHost::Welcome { shared, temporary };
         let file = self.draft.file.try_clone().map_err(|e| host_failed(no_descriptor(&e)))?;

@@ -11,11 +11,10 @@ use super::slabs::open_chunk;
 use super::Options;
 use crate::FileError;
 use polyduct_layout::Dataset;
-use polyduct_os::{dir, Errno};
+use polyduct_os::Errno;
 use polyduct_port::{PortError, PortName};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Bytes of a count.
@@ -26,6 +25,8 @@ pub struct Drafts {
     pub boxes: Boxes,
     dataset: Dataset,
     dir: File,
+    /// Where the array is in it: empty, or names each with a `/`.
+    at: String,
     group: Option<Group>,
     /// Bytes of chunks that this unit has written and not counted, and chunks that it has encoded.
     wrote: BTreeMap<u64, u64>,
@@ -49,9 +50,26 @@ fn counts_name(group: u64) -> String {
 }
 
 impl Drafts {
-    pub fn new(boxes: &Boxes, dataset: Dataset, dir: &File, path: &str) -> Result<Drafts, FileError> {
+    /// Those of an array in a directory or a place in it.
+    ///
+    /// # Errors
+    /// [`FileError::System`].
+    pub fn new(
+        boxes: &Boxes,
+        dataset: Dataset,
+        (dir, at): (&File, &str),
+        path: &str,
+    ) -> Result<Drafts, FileError> {
         let dir = dir.try_clone().map_err(|e| FileError::io(path, "duplicate its descriptor", &e))?;
-        Ok(Drafts { boxes: boxes.clone(), dataset, dir, group: None, wrote: BTreeMap::new(), encoded: 0 })
+        Ok(Drafts {
+            boxes: boxes.clone(),
+            dataset,
+            dir,
+            at: at.to_owned(),
+            group: None,
+            wrote: BTreeMap::new(),
+            encoded: 0,
+        })
     }
 
     /// Begins with a part or a stretch of a step. One that is `counted` when it is written takes the place of
@@ -66,7 +84,8 @@ impl Drafts {
         let number = step / self.boxes.steps;
         if self.group.as_ref().is_none_or(|group| group.number != number) {
             let open = |name: String| {
-                open_chunk(&self.dir, &name).map_err(|e| FileError::sys(path, "create a draft", e))
+                open_chunk(&self.dir, &format!("{}{name}", self.at))
+                    .map_err(|e| FileError::sys(path, "create a draft", e))
             };
             self.group =
                 Some(Group { number, draft: open(draft_name(number))?, counts: open(counts_name(number))? });
@@ -192,7 +211,9 @@ impl Drafts {
             counts.write(&done.to_le_bytes(), 0)?;
             if done == self.boxes.per_step() {
                 for name in [draft_name(group.number), counts_name(group.number)] {
-                    dir::remove(self.dir.as_fd(), &name).map_err(FileError::os(path))?;
+                    let name = format!("{}{name}", self.at);
+                    let removed = rustix::fs::unlinkat(&self.dir, name, rustix::fs::AtFlags::empty());
+                    removed.map_err(|e| FileError::sys(path, "remove a draft", e))?;
                 }
             }
         }
@@ -217,7 +238,7 @@ impl Drafts {
         let draft = match &self.group {
             Some(entered) if entered.number == group => &entered.draft,
             _ => {
-                opened = open_chunk(&self.dir, &draft_name(group))
+                opened = open_chunk(&self.dir, &format!("{}{}", self.at, draft_name(group)))
                     .map_err(|e| FileError::sys(path, "open a draft", e))?;
                 &opened
             }
@@ -243,7 +264,7 @@ impl Drafts {
         let padded = self.boxes.padded(chunk, packed, steps);
         let encoded = self.boxes.compression.encode(&padded, self.dataset.elem());
         let encoded = encoded.map_err(|e| FileError::io(path, "compress", &e))?;
-        let name = passing_name(&self.boxes.coords(chunk), group);
+        let name = format!("{}{}", self.at, passing_name(&self.boxes.coords(chunk), group));
         let file = open_chunk(&self.dir, &name).map_err(|e| FileError::sys(path, "create a chunk", e))?;
         Io { file: &file, path, options: &Options::default() }.write(&encoded, 0)?;
         // It may have been written before, by a call that did not come to its end.

@@ -1,6 +1,8 @@
 //! The form of a file that is written: what comes before the data, and how long it is.
 
 use super::beside::Kept;
+use super::io::Io;
+use super::members::Members;
 use super::packed::Packed;
 use super::slabs::Slabs;
 use super::target::Target;
@@ -19,17 +21,33 @@ const HEADER_BYTES: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Form {
     pub format: Format,
+    /// One step; of a file of several arrays their bytes.
     pub dataset: Dataset,
     /// Where the data begin.
     pub data_at: u64,
-    /// The chunks of a Zarr array.
-    pub slabs: Option<Slabs>,
+    pub body: Body,
+}
+
+/// What the file holds.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// One array.
+    One(One),
+    /// Several arrays in a file.
+    Packed(Packed),
+    /// Several Zarr arrays in a group.
+    Group(Members),
+    /// Text without data, which unit 0 knows when it closes.
+    Text(Arc<Mutex<String>>),
+}
+
+/// One array of a file.
+#[derive(Clone, Debug)]
+pub struct One {
+    /// Its chunks, if it is a Zarr array.
+    slabs: Option<Slabs>,
     /// The other tensors of a safetensors file.
-    pub kept: Option<Kept>,
-    /// The arrays of a file of several; the dataset is then their bytes.
-    pub packed: Option<Packed>,
-    /// All of a file without data, which unit 0 knows when it closes.
-    text: Option<Arc<Mutex<String>>>,
+    kept: Option<Kept>,
     /// The name of the tensor of a safetensors file.
     tensor: String,
     /// What NumPy takes the elements for.
@@ -43,16 +61,16 @@ impl Form {
     ///
     /// # Errors
     /// [`FileError::NoForm`] for an element type that the format does not have, [`PortError::BadOption`] for
-    /// a name that a tensor cannot have.
+    /// a name that a tensor cannot have, and for one array where the format has names for several.
     pub fn new(format: Format, dataset: Dataset, options: &Options, path: &str) -> Result<Form, FileError> {
+        let bad = |option, found: String, expected: String| {
+            let port = Some(PortName::File(path.to_owned()));
+            Err(FileError::Port(PortError::BadOption { port, option, found, expected: expected.into() }))
+        };
         let tensor = options.tensor.as_deref().unwrap_or(safetensors::DEFAULT_NAME).to_owned();
         if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
-            return Err(FileError::Port(PortError::BadOption {
-                port: Some(PortName::File(path.to_owned())),
-                option: "descr",
-                found: wire::cut(descr.as_str(), 80),
-                expected: format!("NumPy's type of elements {}", dataset.elem()).into(),
-            }));
+            let expected = format!("NumPy's type of elements {}", dataset.elem());
+            return bad("descr", wire::cut(descr.as_str(), 80), expected);
         }
         if format != Format::Zarr {
             options.check_unchunked(path)?;
@@ -63,21 +81,16 @@ impl Form {
             Format::Npy => {
                 Header::of_steps(&dataset, descr.clone(), u64::MAX, stepped).len_bytes().max(HEADER_BYTES)
             }
+            Format::Npz => {
+                return bad("arrays", "one without a name".into(), "arrays with names, in a .npz file".into())
+            }
             Format::Safetensors if tensor.len() > safetensors::MAX_NAME_BYTES || tensor == "__metadata__" => {
-                return Err(FileError::Port(PortError::BadOption {
-                    port: Some(PortName::File(path.to_owned())),
-                    option: "tensor",
-                    found: wire::cut(&tensor, 40),
-                    expected: format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES)
-                        .into(),
-                }))
+                let expected = format!("at most {} bytes, not __metadata__", safetensors::MAX_NAME_BYTES);
+                return bad("tensor", wire::cut(&tensor, 40), expected);
             }
             Format::Safetensors => {
-                let len = safetensors::len_bytes_of(
-                    &tensor,
-                    dataset.elem(),
-                    &steps::shape_of(dataset.shape(), u64::MAX, stepped),
-                );
+                let shape = steps::shape_of(dataset.shape(), u64::MAX, stepped);
+                let len = safetensors::len_bytes_of(&tensor, dataset.elem(), &shape);
                 len.ok_or_else(|| FileError::NoForm {
                     path: path.to_owned(),
                     format: "safetensors",
@@ -85,56 +98,34 @@ impl Form {
                 })?
             }
         };
-        if let (Format::Zarr, ElemType::Bytes(zarr::MAX_RAW_BYTES..)) = (format, dataset.elem()) {
-            return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
-        }
         let slabs = match format {
             Format::Zarr => Some(slabs(dataset, options, path)?),
             _ => None,
         };
-        if let Some(len) = slabs.as_ref().map(|slabs| slabs.metadata(u64::MAX).len()) {
-            if len > zarr::MAX_METADATA_BYTES {
-                return Err(FileError::Port(PortError::BadOption {
-                    port: Some(PortName::File(path.to_owned())),
-                    option: "attributes",
-                    found: format!("{len} bytes of zarr.json"),
-                    expected: format!("at most {}", zarr::MAX_METADATA_BYTES).into(),
-                }));
-            }
-        }
-        Ok(Form {
-            format,
-            dataset,
-            data_at: data_at as u64,
-            slabs,
-            kept: None,
-            packed: None,
-            text: None,
-            tensor,
-            descr,
-            stepped,
-        })
+        let body = Body::One(One { slabs, kept: None, tensor, descr, stepped });
+        Ok(Form { format, dataset, data_at: data_at as u64, body })
     }
 
-    /// Of a `.safetensors` file of several arrays.
+    /// Of several arrays: in a `.safetensors` or a `.npz` file, or in a group of Zarr.
     ///
     /// # Errors
-    /// As [`Packed::new`]; more bytes than can be counted.
-    pub fn of_arrays(arrays: &[Array], path: &str) -> Result<Form, FileError> {
-        let packed = Packed::new(arrays, path)?;
-        let dataset = Dataset::new(&[packed.len], ElemType::U8).map_err(FileError::layout(path))?;
-        Ok(Form {
-            format: Format::Safetensors,
-            dataset,
-            data_at: packed.data_at,
-            slabs: None,
-            kept: None,
-            packed: Some(packed),
-            text: None,
-            tensor: String::new(),
-            descr: None,
-            stepped: false,
-        })
+    /// As [`Packed::new`] and [`Members::new`]; more bytes than can be counted.
+    pub fn of_arrays(
+        format: Format,
+        arrays: &[Array],
+        options: &Options,
+        path: &str,
+    ) -> Result<Form, FileError> {
+        let (len, data_at, body) = match format {
+            Format::Zarr => (0, 0, Body::Group(Members::new(arrays, options, path)?)),
+            _ => {
+                options.check_unchunked(path)?;
+                let packed = Packed::new(format, arrays, path)?;
+                (packed.len, packed.data_at, Body::Packed(packed))
+            }
+        };
+        let dataset = Dataset::new(&[len], ElemType::U8).map_err(FileError::layout(path))?;
+        Ok(Form { format, dataset, data_at, body })
     }
 
     /// Of a file of text alone, which may be said until the file is closed.
@@ -142,40 +133,93 @@ impl Form {
     /// # Errors
     /// None that are the caller's.
     pub fn of_text(path: &str) -> Result<(Form, Arc<Mutex<String>>), FileError> {
-        let nothing = Dataset::new(&[0], ElemType::U8).map_err(FileError::layout(path))?;
+        let dataset = Dataset::new(&[0], ElemType::U8).map_err(FileError::layout(path))?;
         let text = Arc::default();
-        let form = Form::new(Format::Raw, nothing, &Options::default(), path)?;
-        Ok((Form { text: Some(Arc::clone(&text)), ..form }, text))
+        let body = Body::Text(Arc::clone(&text));
+        Ok((Form { format: Format::Raw, dataset, data_at: 0, body }, text))
     }
 
     /// The same beside what stays of the file that is there.
     ///
     /// # Errors
     /// As [`Kept::of`]; [`FileError::BadSafetensors`] for a header that would be too long.
-    pub fn beside(self, target: &Target, options: &Options) -> Result<Form, FileError> {
-        if (target.version, self.dataset.elem()) == (Some(Version::V2), ElemType::Bf16) {
-            let (path, elem) = (target.path.clone(), ElemType::Bf16);
+    pub fn beside(mut self, target: &Target, options: &Options) -> Result<Form, FileError> {
+        let Form { format, dataset, data_at, body: Body::One(one) } = &mut self else { return Ok(self) };
+        let elem = dataset.elem();
+        if (target.version, elem) == (Some(Version::V2), ElemType::Bf16) {
+            let path = target.path.clone();
             return Err(FileError::NoForm { path, format: "Zarr version 2", elem });
         }
-        if self.format != Format::Safetensors || self.packed.is_some() {
+        if *format != Format::Safetensors {
             return Ok(self);
         }
-        let (elem, shape) =
-            (self.dataset.elem(), steps::shape_of(self.dataset.shape(), u64::MAX, self.stepped));
+        let shape = steps::shape_of(dataset.shape(), u64::MAX, one.stepped);
         let Some(kept) = Kept::of(target, elem, options)? else { return Ok(self) };
-        let header = kept.beside.len_bytes_of(&self.tensor, elem, &shape).unwrap_or(usize::MAX);
+        let header = kept.beside.len_bytes_of(&one.tensor, elem, &shape).unwrap_or(usize::MAX);
         if header > safetensors::MAX_HEADER_BYTES {
             let (len, limit) = (header as u64, safetensors::MAX_HEADER_BYTES);
             let source = safetensors::SafetensorsError::TooLong { len, limit };
             return Err(FileError::BadSafetensors { path: target.path.clone(), source });
         }
-        let data_at = (header as u64).saturating_add(kept.len_bytes().0);
-        Ok(Form { data_at, kept: Some(kept), ..self })
+        *data_at = (header as u64).saturating_add(kept.len_bytes().0);
+        one.kept = Some(kept);
+        Ok(self)
+    }
+
+    /// The chunks of the only array.
+    pub fn slabs(&self) -> Option<&Slabs> {
+        match &self.body {
+            Body::One(one) => one.slabs.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The chunks of an array: of the only one, or of one of a group.
+    pub fn slabs_of(&self, array: usize) -> Option<&Slabs> {
+        match &self.body {
+            Body::Group(members) => members.arrays.get(array).map(|member| &member.slabs),
+            _ => self.slabs(),
+        }
+    }
+
+    /// What stays of a safetensors file beside the tensor that is written.
+    pub fn kept(&self) -> Option<&Kept> {
+        match &self.body {
+            Body::One(one) => one.kept.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_tree(&self) -> bool {
+        self.format == Format::Zarr
+    }
+
+    /// Whether an array is written with the first step alone.
+    pub fn is_constant(&self, array: usize) -> bool {
+        match &self.body {
+            Body::Group(members) => members.arrays.get(array).is_some_and(|member| member.constant),
+            _ => false,
+        }
+    }
+
+    /// Whether its arrays have names.
+    pub fn has_names(&self) -> bool {
+        matches!(self.body, Body::Packed(_) | Body::Group(_))
+    }
+
+    /// What all units must agree on besides shape, type and layout.
+    pub fn text(&self, options: &Options) -> String {
+        match &self.body {
+            Body::Packed(packed) => packed.text(),
+            Body::Group(members) => format!("{}{}", options.format_text(self.format), members.text()),
+            _ => options.format_text(self.format) + &self.kept().map_or(String::new(), Kept::text),
+        }
     }
 
     /// Where the other tensors begin that stand before this one.
     pub fn kept_at(&self) -> u64 {
-        self.data_at - self.kept.as_ref().map_or(0, |kept| kept.len_bytes().0)
+        self.data_at - self.kept().map_or(0, |kept| kept.len_bytes().0)
     }
 
     /// Offset of a step in the file; the largest number where it cannot be counted.
@@ -185,30 +229,45 @@ impl Form {
 
     /// Length of the whole file.
     pub fn file_len(&self, steps: u64) -> u64 {
-        self.step_at(steps).saturating_add(self.kept.as_ref().map_or(0, |kept| kept.len_bytes().1))
+        self.step_at(steps).saturating_add(self.kept().map_or(0, |kept| kept.len_bytes().1))
     }
 
-    /// What comes before the data.
-    pub fn header(&self, steps: u64) -> Vec<u8> {
-        if let Some(packed) = &self.packed {
-            return packed.header();
+    /// Writes what there is besides the data.
+    ///
+    /// # Errors
+    /// [`FileError::NoSpace`], [`FileError::System`]; [`FileError::Truncated`] where what stays is not there any more.
+    pub fn finish(&self, io: &Io<'_>, steps: u64) -> Result<(), FileError> {
+        match &self.body {
+            Body::Packed(packed) => return packed.finish(io),
+            Body::Text(text) => {
+                io.write(text.lock().unwrap_or_else(PoisonError::into_inner).as_bytes(), 0)?;
+            }
+            Body::One(one) => {
+                io.write(&self.header(one, steps), 0)?;
+                if let Some(kept) = &one.kept {
+                    kept.copy(io, self.kept_at(), self.step_at(steps))?;
+                }
+            }
+            Body::Group(_) => {}
         }
-        if let Some(text) = &self.text {
-            return text.lock().unwrap_or_else(PoisonError::into_inner).clone().into_bytes();
-        }
+        Ok(())
+    }
+
+    /// What comes before the data of one array.
+    fn header(&self, one: &One, steps: u64) -> Vec<u8> {
         match self.format {
-            Format::Raw | Format::Zarr => Vec::new(),
+            Format::Raw | Format::Npz | Format::Zarr => Vec::new(),
             Format::Safetensors => {
-                let shape = steps::shape_of(self.dataset.shape(), steps, self.stepped);
+                let shape = steps::shape_of(self.dataset.shape(), steps, one.stepped);
                 let (elem, len) = (self.dataset.elem(), self.kept_at() as usize);
-                match &self.kept {
-                    Some(kept) => kept.beside.print(&self.tensor, elem, &shape, len),
-                    None => safetensors::print(&self.tensor, elem, &shape, len),
+                match &one.kept {
+                    Some(kept) => kept.beside.print(&one.tensor, elem, &shape, len),
+                    None => safetensors::print(&one.tensor, elem, &shape, len),
                 }
                 .unwrap_or_default()
             }
             // It fits: the room was counted for the longest number.
-            Format::Npy => Header::of_steps(&self.dataset, self.descr.clone(), steps, self.stepped)
+            Format::Npy => Header::of_steps(&self.dataset, one.descr.clone(), steps, one.stepped)
                 .print(self.data_at as usize)
                 .unwrap_or_default(),
         }
@@ -216,10 +275,26 @@ impl Form {
 }
 
 /// The chunks of an array that is written.
-fn slabs(dataset: Dataset, options: &Options, path: &str) -> Result<Slabs, FileError> {
+///
+/// # Errors
+/// [`FileError::NoForm`] for elements that are too long; [`PortError::BadOption`] for chunks that do not fit, and more
+/// attributes than metadata may have.
+pub fn slabs(dataset: Dataset, options: &Options, path: &str) -> Result<Slabs, FileError> {
+    if let ElemType::Bytes(zarr::MAX_RAW_BYTES..) = dataset.elem() {
+        return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
+    }
     let is_compressed = options.compression != Compression::None;
     let most = if is_compressed { COMPRESSED_CHUNK_BYTES } else { u64::MAX };
     let slabs = Slabs::new(dataset, options.chunk_bytes.min(most)).about(options.about(), options.stepped);
+    let len = slabs.metadata(u64::MAX).len();
+    if len > zarr::MAX_METADATA_BYTES {
+        return Err(FileError::Port(PortError::BadOption {
+            port: Some(PortName::File(path.to_owned())),
+            option: "attributes",
+            found: format!("{len} bytes of zarr.json"),
+            expected: format!("at most {}", zarr::MAX_METADATA_BYTES).into(),
+        }));
+    }
     match (&options.chunks, is_compressed) {
         (None, false) => Ok(slabs),
         (shape, _) => slabs.boxed(shape.as_deref(), path),
@@ -238,7 +313,8 @@ mod tests {
                 let shape: Vec<u64> = (0..dims).map(|k| if k == 0 { size } else { 3 }).collect();
                 let form = npy(Dataset::new(&shape, ElemType::Bytes(99)).unwrap());
                 for steps in [0, 1, 2, u64::MAX] {
-                    let header = form.header(steps);
+                    let Body::One(one) = &form.body else { unreachable!() };
+                    let header = form.header(one, steps);
                     assert_eq!(header.len() as u64, form.data_at);
                     let (parsed, at) = Header::parse(&header).unwrap();
                     assert_eq!(

@@ -245,7 +245,7 @@ fn lock(dir: &OwnedFd, target: &Target) -> Result<(), FileError> {
 
 /// A document in a directory; `None` where there is none.
 fn read(dir: &OwnedFd, file: &'static str, target: &Target) -> Result<Option<Value>, FileError> {
-    let text = chunks::document(dir, file, &target.path, MAX_GROUP_BYTES, &Options::default())?;
+    let text = chunks::document(dir, "", file, &target.path, MAX_GROUP_BYTES, &Options::default())?;
     let parse = |text: Vec<u8>| {
         json::parse(&text).map_err(|e| FileError::BadZarr {
             path: target.path.clone(),

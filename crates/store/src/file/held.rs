@@ -1,6 +1,6 @@
 //! What a writing unit has of each array of a file.
 
-use super::form::Form;
+use super::form::{Body, Form};
 use super::runs::View;
 use super::shape::file_mapping;
 use super::slabs::Slabs;
@@ -40,14 +40,14 @@ pub fn hold(
     let mut known: HashMap<(&str, Dataset), (Layout, Mapping, Arc<Plan>)> = HashMap::new();
     let mut bound = Vec::with_capacity(given.len());
     let mut texts = String::new();
-    for &(name, dataset, text) in given {
+    for (n, &(name, dataset, text)) in given.iter().enumerate() {
         let named = named(path, name);
         let (layout, mapping, plan) = match known.get(&(text, dataset)) {
             Some(known) => known.clone(),
             None => {
                 let layout: Layout = text.parse().map_err(&named)?;
                 let mapping = layout.bind(&dataset, units.into()).map_err(&named)?;
-                let planned = || match form.slabs.as_ref().and_then(Slabs::boxes) {
+                let planned = || match form.slabs_of(n).and_then(Slabs::boxes) {
                     Some(boxes) => Plan::from_writer(&mapping, &boxes.mapping()?, unit.into()),
                     None => Plan::from_writer(&mapping, &file_mapping(&dataset, false)?, unit.into()),
                 };
@@ -65,8 +65,11 @@ pub fn hold(
     }
     let laid = lay_out(bound.iter().map(|(_, _, len)| *len));
     let (places, len) = laid.ok_or_else(|| FileError::sys(path, "allocate", Errno::NOMEM))?;
-    let begins = form.packed.as_ref().map_or(&[0][..], |packed| &packed.at);
-    let held = bound.into_iter().zip(places).zip(begins).map(|(((mapping, plan, _), at), &file_at)| {
+    let begins = match &form.body {
+        Body::Packed(packed) => packed.at.clone(),
+        _ => vec![0; given.len()],
+    };
+    let held = bound.into_iter().zip(places).zip(begins).map(|(((mapping, plan, _), at), file_at)| {
         let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
         let view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
         Held { mapping, plan, view, at, file_at }

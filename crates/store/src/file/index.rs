@@ -3,7 +3,7 @@
 //! The files are called `PATH-00001-of-0000N.safetensors`, as Hugging Face's libraries write and read them.
 
 use super::io::Io;
-use super::reader::open_regular;
+use super::source::open_regular;
 use super::values::from_json;
 use super::Options;
 use crate::safetensors::SafetensorsError;

@@ -106,7 +106,7 @@ pub fn meet(
         Ok(welcome) => welcome,
         Err(e) => return given_up(member, host, e),
     };
-    if welcome.shared && form.slabs.is_none() {
+    if welcome.shared && !form.is_tree() {
         // Turns are locks on the file, and whoever shares an open file shares its locks.
         match super::io::reopen(&welcome.file) {
             Ok(file) => welcome.file = file,

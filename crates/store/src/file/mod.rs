@@ -21,6 +21,7 @@
 //! | `arrays`, `set` | the two ports of several arrays, in one file or a set of them |
 //! | `index` | which array is in which file of a set |
 
+mod archive;
 mod arrays;
 mod beside;
 mod boxes;
@@ -28,22 +29,27 @@ mod chunks;
 mod coordinator;
 mod drafts;
 mod form;
+mod found;
 mod group;
 mod held;
 mod index;
 mod io;
 mod link;
 mod member;
+mod members;
 mod name;
 mod packed;
 mod reader;
 mod runs;
+mod said;
 mod scatter;
 mod set;
 mod shape;
 mod slabs;
+mod source;
 mod stretch;
 mod target;
+mod tree;
 mod values;
 #[doc(hidden)]
 pub mod wire;
@@ -56,10 +62,12 @@ use crate::FileError;
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
 use polyduct_port::{OnLoss, PortError, PortName, INTERRUPT_SLICE};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-pub use arrays::{ArraysReader, Found};
+pub use arrays::ArraysReader;
+pub use found::Found;
 pub use index::is_index;
 pub use reader::FileReader;
 pub use set::{ArraysStepMut, ArraysWriter};
@@ -81,16 +89,19 @@ pub enum Format {
     Raw,
     /// One tensor of a `.safetensors` file: [`Options::tensor`] names it.
     Safetensors,
+    /// NumPy's `.npz`: an archive of `.npy` files, for several arrays.
+    Npz,
     /// A Zarr array: a directory with its metadata and a file for each chunk. Written, it has the version of
     /// the group that it is in, or of the array that it replaces, and else 3.
     Zarr,
 }
 
 impl Format {
-    /// The format that a path's ending names: `.npy`, `.raw`, `.safetensors` or `.zarr`.
+    /// The format that a path's ending names: `.npy`, `.npz`, `.raw`, `.safetensors` or `.zarr`.
     pub fn of_path(path: &std::path::Path) -> Option<Format> {
         match path.extension()?.to_str()? {
             "npy" => Some(Format::Npy),
+            "npz" => Some(Format::Npz),
             "raw" => Some(Format::Raw),
             "safetensors" => Some(Format::Safetensors),
             "zarr" => Some(Format::Zarr),
@@ -125,6 +136,9 @@ pub struct Options {
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and
     /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
+    /// The same of each array of a group, by its name, and what they call its dimensions, without that of the steps.
+    /// Unit 0's count.
+    pub of_arrays: BTreeMap<String, (Attributes, Option<Dims>)>,
     /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr.
     /// Unit 0's count.
     pub dims: Option<Dims>,
@@ -152,6 +166,7 @@ impl From<polyduct_port::Options> for Options {
             compression: Compression::None,
             shard_bytes: SHARD_BYTES,
             attributes: Attributes::new(),
+            of_arrays: BTreeMap::new(),
             dims: None,
             descr: None,
             stepped: false,
@@ -218,6 +233,7 @@ impl Options {
                 format!("npy of {} ({:x})", wire::cut(text, 80), fnv1a(text.bytes()))
             }),
             (Format::Raw, _) => "raw".into(),
+            (Format::Npz, _) => "npz".into(),
             (Format::Safetensors, None) => "safetensors".into(),
             (Format::Safetensors, Some(tensor)) => format!("safetensors#{tensor}"),
             (Format::Zarr, _) => {
@@ -238,6 +254,12 @@ impl Options {
 
     fn about(&self) -> About {
         About { attributes: self.attributes.clone(), dims: self.dims.clone(), compression: self.compression }
+    }
+
+    /// The same of an array of a group.
+    fn about_of(&self, name: &str) -> About {
+        let (attributes, dims) = self.of_arrays.get(name).cloned().unwrap_or_default();
+        About { attributes, dims, compression: self.compression }
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {

@@ -1,60 +1,80 @@
-//! A `.safetensors` file of several arrays: where each of them lies, and what the header says.
+//! A file of several arrays, `.safetensors` or `.npz`: where each of them lies, and what stands around them.
 
-use super::Options;
+use super::archive::{self, Slot};
+use super::io::Io;
+use super::said::Said;
+use super::{Format, Options};
+use crate::npy::Header;
 use crate::safetensors::{dtype, print_all, SafetensorsError, Tensor, MAX_HEADER_BYTES, MAX_NAME_BYTES};
 use crate::FileError;
+use polyduct_layout::Dataset;
 use polyduct_message::hash::fnv1a;
-use polyduct_port::{check_names, Array, BundleError, PortError, PortName};
+use polyduct_port::{check_names, Array, BundleError, Changes, PortError, PortName};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of the header in which what the writer says of a step has room: it says so when the place of the arrays
-/// is settled already.
+/// Bytes of the header of a `.safetensors` file in which what the writer says of a step has room: it says so when the
+/// place of the arrays is settled already.
 pub const VALUES_ROOM: usize = 4096;
-/// What the values of a step are called in the header.
+/// What the values of a step are called in that header.
 pub const VALUES_KEY: &str = "polyduct";
 
 /// The arrays of a file, and what it says of them.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// In the order of their data.
-    tensors: Vec<Tensor>,
-    /// Where the data of each array that was given begin, from the first one's.
+    around: Around,
+    /// Where the data of each array that was given begin, from `data_at`.
     pub at: Vec<u64>,
-    /// Bytes of all data.
+    /// Bytes from `data_at` to the end of the last data.
     pub len: u64,
-    /// Bytes before them.
+    /// Bytes before the first that the arrays' places are counted from.
     pub data_at: u64,
-    /// What is written down of the arrays: text by name. Set by unit 0 before the header is printed.
-    metadata: Arc<Mutex<BTreeMap<String, String>>>,
+    pub said: Said,
+    /// Names, types and shapes.
+    hash: u64,
+}
+
+/// What stands around the data.
+#[derive(Clone, Debug)]
+enum Around {
+    /// A header, which lists the arrays in the order of their data.
+    Safetensors(Vec<Tensor>),
+    /// A header before each, and those of the archive.
+    Npz(Vec<(Slot, Vec<u8>)>),
 }
 
 impl Packed {
-    /// Lays arrays out: those of large elements first, as the format's own library has them, so that each begins
-    /// at a multiple of its element's size.
+    /// Lays arrays out.
     ///
     /// # Errors
     /// [`PortError::Bundle`] for names that cannot be; [`FileError::NoForm`] for an element type that the format
     /// does not have; [`FileError::BadSafetensors`] for a header that would be too long.
-    pub fn new(arrays: &[Array], path: &str) -> Result<Packed, FileError> {
-        let bundle = |source: BundleError| {
-            FileError::Port(PortError::Bundle {
-                port: PortName::File(path.to_owned()),
-                source: Box::new(source),
-            })
-        };
-        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle)?;
+    pub fn new(format: Format, arrays: &[Array], path: &str) -> Result<Packed, FileError> {
+        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle(path))?;
+        if let Some(array) = arrays.iter().find(|array| changes(array)) {
+            return Err(refused(
+                path,
+                &array.name,
+                "its size changes from step to step; a file has one step",
+            ));
+        }
+        let of = |a: &Array| format!("{:?} {} {:?};", a.name, a.dataset.elem(), a.dataset.shape());
+        let hash = fnv1a(arrays.iter().map(of).collect::<String>().bytes());
+        match format {
+            Format::Npz => Ok(Packed::npz(arrays, hash)),
+            _ => Packed::safetensors(arrays, hash, path),
+        }
+    }
+
+    /// Those of large elements first, as the format's own library has them, so that each begins at a multiple of its
+    /// element's size.
+    fn safetensors(arrays: &[Array], hash: u64, path: &str) -> Result<Packed, FileError> {
         let mut order: Vec<usize> = (0..arrays.len()).collect();
         order.sort_by_key(|&n| (std::cmp::Reverse(arrays[n].dataset.elem().len_bytes()), &arrays[n].name));
         let (mut tensors, mut at, mut len) = (Vec::with_capacity(arrays.len()), vec![0; arrays.len()], 0u64);
         for n in order {
-            let Array { name, dataset, open, .. } = &arrays[n];
-            let refuse = |why| Err(bundle(BundleError::Name { name: name.clone(), why }));
+            let Array { name, dataset, .. } = &arrays[n];
             if name.len() > MAX_NAME_BYTES || name == "__metadata__" {
-                return refuse("no tensor of a safetensors file has that name");
-            }
-            if open.is_some() {
-                return refuse("its size changes, or it is constant; a safetensors file has one step");
+                return Err(refused(path, name, "no tensor of a safetensors file has that name"));
             }
             let elem = dataset.elem();
             let Some(dtype) = dtype(elem) else {
@@ -66,56 +86,111 @@ impl Packed {
             tensors.push(Tensor { name, dtype, elem: Some(elem), shape, begin, end });
             len = end;
         }
-        let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-        let header = print_all(&tensors, &metadata, None).map_or(usize::MAX, |header| header.len());
+        let header = print_all(&tensors, &metadata(""), None).map_or(usize::MAX, |header| header.len());
         let header = header.saturating_add(VALUES_ROOM);
         if header > MAX_HEADER_BYTES {
             let (len, limit) = (header as u64, MAX_HEADER_BYTES);
             let source = SafetensorsError::TooLong { len, limit };
             return Err(FileError::BadSafetensors { path: path.to_owned(), source });
         }
-        let metadata = Arc::new(Mutex::new(metadata));
-        Ok(Packed { tensors, at, len, data_at: header as u64, metadata })
+        let (around, said) = (Around::Safetensors(tensors), Said::default());
+        Ok(Packed { around, at, len, data_at: header as u64, said, hash })
     }
 
-    /// Has the file say this of its step: JSON.
+    /// One behind the other.
+    fn npz(arrays: &[Array], hash: u64) -> Packed {
+        let (mut slots, mut at, mut end) = (Vec::with_capacity(arrays.len()), Vec::new(), 0u64);
+        for Array { name, dataset, .. } in arrays {
+            let header = npy_header(dataset);
+            let len = dataset.len_bytes().saturating_add(header.len() as u64);
+            let slot = Slot::behind(end, name, len);
+            at.push(slot.at.saturating_add(header.len() as u64));
+            end = slot.at.saturating_add(slot.len);
+            slots.push((slot, header));
+        }
+        Packed { around: Around::Npz(slots), at, len: end, data_at: 0, said: Said::default(), hash }
+    }
+
+    /// Has the file say this of its step: JSON. That of unit 0 counts.
     ///
     /// # Errors
     /// [`PortError::BadOption`] for more than there is room for.
     pub fn say(&self, values: &str, options: &Options, path: &str) -> Result<(), FileError> {
         // As text in JSON it takes more.
         let escaped = serde_json::to_string(values).map_or(usize::MAX, |text| text.len());
-        if escaped + VALUES_KEY.len() + 8 > VALUES_ROOM {
+        let room = VALUES_ROOM - VALUES_KEY.len() - 8;
+        if matches!(self.around, Around::Safetensors(_)) && escaped > room {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(path.to_owned())),
                 option: "values",
                 found: format!("{escaped} bytes of JSON"),
-                expected: format!("at most {} in a safetensors file", VALUES_ROOM - VALUES_KEY.len() - 8)
-                    .into(),
+                expected: format!("at most {room} in a safetensors file").into(),
             }));
         }
-        // Those of unit 0 count.
         if options.port.unit == 0 {
-            let mut metadata = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
-            match values.is_empty() {
-                true => metadata.remove(VALUES_KEY),
-                false => metadata.insert(VALUES_KEY.to_owned(), values.to_owned()),
-            };
+            self.said.say(0, values);
         }
         Ok(())
     }
 
-    /// The header.
-    pub fn header(&self) -> Vec<u8> {
-        let metadata = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
-        // Room was kept for all that can be said.
-        print_all(&self.tensors, &metadata, Some(self.data_at as usize)).unwrap_or_default()
+    /// Writes what stands around the data.
+    ///
+    /// # Errors
+    /// [`FileError::NoSpace`], [`FileError::System`].
+    pub fn finish(&self, io: &Io<'_>) -> Result<(), FileError> {
+        let said = self.said.all().into_iter().next().unwrap_or_default();
+        match &self.around {
+            Around::Safetensors(tensors) => {
+                // Room was kept for all that can be said.
+                let header = print_all(tensors, &metadata(&said), Some(self.data_at as usize));
+                io.write(&header.unwrap_or_default(), 0)
+            }
+            Around::Npz(slots) => {
+                slots.iter().try_for_each(|(slot, header)| io.write(header, slot.at))?;
+                let slots: Vec<Slot> = slots.iter().map(|(slot, _)| slot.clone()).collect();
+                archive::finish(io, &slots, &said)
+            }
+        }
     }
 
     /// What all units must agree on besides the layouts.
     pub fn text(&self) -> String {
-        let of = |t: &Tensor| format!("{:?} {} {:?};", t.name, t.dtype, t.shape);
-        let all: String = self.tensors.iter().map(of).collect();
-        format!("safetensors of {} arrays ({:x})", self.tensors.len(), fnv1a(all.bytes()))
+        let format = match self.around {
+            Around::Safetensors(_) => "safetensors",
+            Around::Npz(_) => "npz",
+        };
+        format!("{format} of {} arrays ({:x})", self.at.len(), self.hash)
     }
+}
+
+/// What a `.safetensors` file says besides its tensors.
+fn metadata(values: &str) -> BTreeMap<String, String> {
+    let mut metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    if !values.is_empty() {
+        metadata.insert(VALUES_KEY.to_owned(), values.to_owned());
+    }
+    metadata
+}
+
+fn npy_header(dataset: &Dataset) -> Vec<u8> {
+    let header = Header::of_steps(dataset, None, 1, false);
+    header.print(header.len_bytes()).unwrap_or_default()
+}
+
+/// Whether the size of an array changes from step to step.
+pub fn changes(array: &Array) -> bool {
+    !matches!(array.open, None | Some(Changes::Never))
+}
+
+/// A bundle's error, of a file.
+pub fn bundle(path: &str) -> impl Fn(BundleError) -> FileError + '_ {
+    move |source| {
+        let (port, source) = (PortName::File(path.to_owned()), Box::new(source));
+        FileError::Port(PortError::Bundle { port, source })
+    }
+}
+
+/// Why an array cannot be in a file.
+pub fn refused(path: &str, name: &str, why: &'static str) -> FileError {
+    bundle(path)(BundleError::Name { name: crate::json::shorten(name), why })
 }

@@ -1,26 +1,23 @@
 //! The reading port of a file.
 
+use super::archive;
 use super::chunks::{self, Chunked};
 use super::io::Io;
 use super::shape::{self, Contents};
+use super::source::{open_regular, read_header, read_tensors, Source};
 use super::stretch;
 use super::work::Work;
 use super::Options;
 use super::{timed, Attributes, Format};
-use crate::npy::{self, Descr, Header};
-use crate::order::{component_len, read_swapped};
+use crate::npy::{Descr, Header};
+use crate::order::read_swapped;
 use crate::safetensors::{self, Tensor};
 use crate::zarr::Dims;
-use crate::FileError;
+use crate::{json, FileError};
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use polyduct_port::{Expect, PortError, PortName, Stats};
-use rustix::fs::{FileType, Mode, OFlags, CWD};
-use std::fs::File;
 use std::path::Path;
-
-/// Bytes that are read first: most headers lie within.
-const FIRST_BYTES: u64 = 512;
 
 /// One unit's reading end of a file. Each unit reads on its own, only the bytes that it needs.
 ///
@@ -43,15 +40,6 @@ pub struct FileReader {
     gathered: Vec<u8>,
     closed: bool,
     stats: Stats,
-}
-
-/// What is read.
-enum Source {
-    /// All steps in one stretch, from an offset on. Components of more than one of `component` bytes are
-    /// big-endian.
-    Whole { file: File, data_at: u64, component: usize },
-    /// A Zarr array.
-    Chunks(Box<Chunked>),
 }
 
 impl FileReader {
@@ -79,6 +67,7 @@ impl FileReader {
         let layout: Layout = layout.parse().map_err(FileError::layout(&name))?;
         let (contents, descr, source) = match format {
             Format::Zarr => of_array(path, &name, &layout, expect, options)?,
+            Format::Npz => of_member(path, &name, &layout, expect, options)?,
             _ => of_file(path, &name, format, &layout, expect, options)?,
         };
         let unit = u64::from(options.port.unit);
@@ -226,8 +215,8 @@ impl FileReader {
         let dataset = self.contents.program.dataset();
         match &self.source {
             _ if dataset.elem() != self.contents.file.dataset().elem() => None,
-            Source::Whole { .. } if self.contents.is_fortran() => None,
-            Source::Whole { .. } => Some(stretch::of_elements(dataset)),
+            Source::Whole { .. } | Source::Inflated { .. } if self.contents.is_fortran() => None,
+            Source::Whole { .. } | Source::Inflated { .. } => Some(stretch::of_elements(dataset)),
             Source::Chunks(chunks) => Some(stretch::of_chunks(dataset, chunks.chunk())),
         }
     }
@@ -324,17 +313,8 @@ impl FileReader {
         let FileReader { source, path, options, contents, plan: own, buffer, stats, .. } = self;
         let plan = plan.unwrap_or(own);
         let Contents { stride, conversion, .. } = *contents;
-        let mut work = Work { plan, stride, conversion, buffer, stats, path, options };
-        let (file, data_at, component) = match source {
-            Source::Whole { file, data_at, component } => (&*file, *data_at, *component),
-            Source::Chunks(chunks) => return chunks.gather(step, part, work),
-        };
-        let step_at = data_at + contents.step_at(step);
-        let io = Io { file, path, options };
-        let read = |buffer: &mut [u8], at| io.read(buffer, step_at + at);
-        plan.transfers()
-            .iter()
-            .try_for_each(|t| work.windows(t, part, |buffer, at| read_swapped(buffer, at, component, read)))
+        let work = Work { plan, stride, conversion, buffer, stats, path, options };
+        source.gather((step, contents.step_at(step)), part, work)
     }
 }
 
@@ -362,18 +342,31 @@ fn of_file(
             (shape::of_npy(name, &header, layout, options.port.units, expect)?, None, tensor.begin)
         }
         _ => {
-            let (header, data_at) = read_header(&io, len)?;
-            if header.big_endian {
-                component = component_len(header.elem);
-            }
-            (shape::of_npy(name, &header, layout, options.port.units, expect)?, header.descr, data_at)
+            let (header, data_at) = read_header(&io, 0, len)?;
+            component = header.component();
+            (shape::of_npy(name, &header, layout, options.port.units, expect)?, header.descr, data_at as u64)
         }
     };
     let expected = contents.len_bytes().saturating_add(data_at);
     match len < expected {
         true => Err(FileError::Truncated { path: name.to_owned(), expected, found: len }),
-        false => Ok((contents, descr, Source::Whole { file, data_at, component })),
+        false => Ok((contents, descr, Source::Whole { file: file.into(), data_at, component })),
     }
+}
+
+/// What a member of an archive holds.
+fn of_member(
+    path: &Path,
+    name: &str,
+    layout: &Layout,
+    expect: &Expect,
+    options: &Options,
+) -> Result<Found, FileError> {
+    let (file, len) = open_regular(path, name)?;
+    let (mut members, _) = archive::read(&file.into(), name, len, options)?;
+    let at = chosen(name, options, members.iter().map(|member| member.name.as_str()))?;
+    let (header, source) = members.swap_remove(at).held?;
+    Ok((shape::of_npy(name, &header, layout, options.port.units, expect)?, header.descr, source))
 }
 
 /// What a Zarr array holds.
@@ -395,91 +388,43 @@ fn of_array(
     let mut contents = shape::of_npy(name, &header, layout, options.port.units, expect)?;
     let (file, grid) = chunks::mapping(&array, contents.file.dataset(), name)?;
     contents.file = file;
-    Ok((contents, None, Source::Chunks(Box::new(Chunked::new(dir, array, grid)))))
-}
-
-/// Opens a regular file, and not what would block or has no end. Returns its length as well.
-pub fn open_regular(path: &Path, name: &str) -> Result<(File, u64), FileError> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = rustix::io::retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
-        .map_err(|e| FileError::sys(name, "open", e))?;
-    let stat = rustix::fs::fstat(&fd).map_err(|e| FileError::sys(name, "stat", e))?;
-    let problem = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => return Ok((fd.into(), u64::try_from(stat.st_size).unwrap_or(0))),
-        FileType::Directory => "it is a directory",
-        FileType::Fifo | FileType::Socket => {
-            "it is a pipe or socket; a file is read by all units at once, each at its place"
-        }
-        _ => "it is not a regular file",
-    };
-    Err(FileError::BadPath { path: name.to_owned(), problem })
-}
-
-/// Reads the header of a .npy file of `len` bytes; returns where the data begin as well.
-fn read_header(io: &Io, len: u64) -> Result<(Header, u64), FileError> {
-    let bad = |source| FileError::BadHeader { path: io.path.to_owned(), source };
-    let mut bytes = vec![0; len.min(FIRST_BYTES) as usize];
-    io.read(&mut bytes, 0)?;
-    let (_, end) = npy::extent(&bytes).map_err(bad)?;
-    if bytes.len() < end && len >= end as u64 {
-        // `extent` has checked that this is not too long.
-        bytes.resize(end, 0);
-        io.read(&mut bytes, 0)?;
-    }
-    let (header, end) = Header::parse(&bytes).map_err(bad)?;
-    Ok((header, end as u64))
-}
-
-/// Reads the header of a .safetensors file of `len` bytes, and checks that its tensors are there.
-pub fn read_tensors(io: &Io, len: u64) -> Result<safetensors::Header, FileError> {
-    let bad = |source| FileError::BadSafetensors { path: io.path.to_owned(), source };
-    let mut bytes = vec![0; len.min(FIRST_BYTES) as usize];
-    io.read(&mut bytes, 0)?;
-    let end = safetensors::extent(&bytes).map_err(bad)?;
-    if bytes.len() < end && len >= end as u64 {
-        // `extent` has checked that this is not too long.
-        bytes.resize(end, 0);
-        io.read(&mut bytes, 0)?;
-    }
-    let header = safetensors::Header::parse(&bytes).map_err(bad)?;
-    let (expected, found) = (header.data_len(), len - header.len_bytes as u64);
-    if found < expected {
-        let expected = expected + header.len_bytes as u64;
-        return Err(FileError::Truncated { path: io.path.to_owned(), expected, found: len });
-    }
-    if found > expected {
-        return Err(bad(safetensors::SafetensorsError::Trailing { expected, found }));
-    }
-    Ok(header)
+    Ok((contents, None, Source::Chunks(Box::new(Chunked::new(dir.into(), String::new(), array, grid)))))
 }
 
 /// Reads the header of a .safetensors file of `len` bytes, and chooses a tensor.
 fn read_tensor(io: &Io, len: u64) -> Result<Tensor, FileError> {
-    let asked = io.options.tensor.as_deref();
     let mut tensors = read_tensors(io, len)?.tensors;
-    let at = match asked {
-        Some(name) => tensors.iter().position(|t| t.name == name),
-        None => (tensors.len() == 1).then_some(0),
-    };
-    match at {
-        Some(at) => Ok(tensors.swap_remove(at)),
-        None => Err(FileError::NoTensor {
-            path: io.path.to_owned(),
-            asked: asked.map(crate::json::shorten),
-            names: names(tensors),
-        }),
-    }
+    let at = chosen(io.path, io.options, tensors.iter().map(|tensor| tensor.name.as_str()))?;
+    Ok(tensors.swap_remove(at))
 }
 
-/// The names of tensors, for a message.
-fn names(mut tensors: Vec<Tensor>) -> String {
-    if tensors.is_empty() {
-        return "no tensors".into();
+/// Which of the arrays of a file is read: that of the name, or the only one.
+fn chosen<'a>(
+    path: &str,
+    options: &Options,
+    mut names: impl ExactSizeIterator<Item = &'a str> + Clone,
+) -> Result<usize, FileError> {
+    let asked = options.tensor.as_deref();
+    let all = names.clone();
+    let at = match asked {
+        Some(asked) => names.position(|name| name == asked),
+        None => (names.len() == 1).then_some(0),
+    };
+    at.ok_or_else(|| {
+        let (path, asked) = (path.to_owned(), asked.map(json::shorten));
+        FileError::NoTensor { path, asked, names: listed(all.collect()) }
+    })
+}
+
+/// Names, for a message.
+fn listed(mut names: Vec<&str>) -> String {
+    if names.is_empty() {
+        return "nothing".into();
     }
-    tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let listed = tensors.iter().take(safetensors::NAMES_LISTED).map(|t| crate::json::shorten(&t.name));
-    let listed = listed.collect::<Vec<_>>().join(", ");
-    match tensors.len().saturating_sub(safetensors::NAMES_LISTED) {
+    names.sort_unstable();
+    let listed: Vec<_> = names.iter().take(safetensors::NAMES_LISTED).map(|name| json::shorten(name)).collect();
+    let listed = listed.join(", ");
+    match names.len().saturating_sub(safetensors::NAMES_LISTED) {
         0 => listed,
         more => format!("{listed} and {more} more"),
     }

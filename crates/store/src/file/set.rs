@@ -1,7 +1,8 @@
-//! The writing port of several arrays: one `.safetensors` file, or a set of them with its index.
+//! The writing port of several arrays: a file, a set of files with its index, or a group of Zarr.
 
 use super::index::{self, Index, MAX_FILES};
-use super::{stretch, values, FileWriter, Options};
+use super::packed::bundle;
+use super::{stretch, values, FileWriter, Format, Options};
 use crate::FileError;
 use polyduct_layout::Mapping;
 use polyduct_os::Errno;
@@ -10,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One unit's writing end of several arrays in files, of which there is one step.
+/// One unit's writing end of several arrays: in files, of which there is one step, or in a group of Zarr.
 ///
 /// All units of the program open it, write their parts, each straight to its place, and close it; then the files
 /// are there under their names. A set is there when its index is, which comes last: one that it replaces has gone
@@ -30,25 +31,27 @@ pub struct ArraysWriter {
     values: String,
     /// The part that [`step_mut`](ArraysWriter::step_mut) gives to be filled.
     part: Vec<u8>,
-    written: bool,
     /// Whether what the index says is settled, and the old one gone.
     settled: bool,
 }
 
 impl ArraysWriter {
-    /// Opens files to write unit `options.port.unit`'s part of each array, and waits until all units have come. A
-    /// `path` that ends in `.safetensors.index.json` names a set, whose files have at most `options.shard_bytes`
-    /// of data, or one array.
+    /// Opens what is to hold them, to write unit `options.port.unit`'s part of each array, and waits until all units
+    /// have come: with [`Format::Safetensors`] a file, or a set where `path` ends in `.safetensors.index.json`, whose
+    /// files have at most `options.shard_bytes` of data, or one array; with [`Format::Npz`] a file; with
+    /// [`Format::Zarr`] a group, which has any number of steps.
     ///
     /// # Errors
     /// As [`FileWriter::open_arrays`].
-    pub fn open(path: &Path, arrays: &[Array], options: &Options) -> Result<ArraysWriter, FileError> {
+    pub fn open(
+        path: &Path,
+        format: Format,
+        arrays: &[Array],
+        options: &Options,
+    ) -> Result<ArraysWriter, FileError> {
         let name = path.display().to_string();
-        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(|source| {
-            let (port, source) = (PortName::File(name.clone()), Box::new(source));
-            FileError::Port(PortError::Bundle { port, source })
-        })?;
-        let is_set = index::is_index(path);
+        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle(&name))?;
+        let is_set = format == Format::Safetensors && index::is_index(path);
         let places = if is_set { shards(arrays, options.shard_bytes) } else { vec![0; arrays.len()] };
         let count = places.last().map_or(1, |last| last + 1);
         if count > MAX_FILES {
@@ -64,7 +67,7 @@ impl ArraysWriter {
             let of = |(place, array): (&usize, &Array)| (*place == file).then(|| array.clone());
             let own: Vec<Array> = places.iter().zip(arrays).filter_map(of).collect();
             let path = if is_set { index::file_of(path, file, count) } else { path.to_owned() };
-            files.push(FileWriter::open_arrays(&path, &own, options)?);
+            files.push(FileWriter::open_arrays(&path, format, &own, options)?);
         }
         let index = is_set.then(|| FileWriter::open_text(path, options)).transpose()?;
         let mut parts: Vec<ArrayPart> = Vec::with_capacity(arrays.len());
@@ -87,7 +90,6 @@ impl ArraysWriter {
             total: arrays.iter().map(|array| array.dataset.len_bytes()).sum(),
             values: String::new(),
             part: Vec::new(),
-            written: false,
             settled: false,
         })
     }
@@ -102,9 +104,9 @@ impl ArraysWriter {
         &self.arrays[0].mapping
     }
 
-    /// Number of the next step: 0, and then 1, which there is not.
+    /// Number of the next step, from 0.
     pub fn next_step(&self) -> u64 {
-        self.written.into()
+        self.files.last().map_or(0, FileWriter::next_step)
     }
 
     /// Bytes of this unit's parts and what lies between them.
@@ -126,8 +128,8 @@ impl ArraysWriter {
         all
     }
 
-    /// Has these values, [packed](polyduct_port::values), go with the step, as JSON in a file's header or a set's
-    /// index. Those of unit 0 count.
+    /// Has these values, [packed](polyduct_port::values), go with the next step, as JSON: in a file's header, a
+    /// set's index, or the attributes of a group. Those of unit 0 count.
     ///
     /// # Errors
     /// [`PortError::BadOption`] for what JSON cannot have, and for more than a file has room for.
@@ -142,7 +144,7 @@ impl ArraysWriter {
     /// Writes this unit's parts, which lie in `part` where [`arrays`](Self::arrays) say.
     ///
     /// # Errors
-    /// As [`FileWriter::write`], and for a second step.
+    /// As [`FileWriter::write`], and for a second step of a file.
     pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
         if part.len() != self.len {
             return Err(FileError::Port(PortError::WrongSize {
@@ -178,14 +180,13 @@ impl ArraysWriter {
         if let Some((index, _)) = &mut self.index {
             index.write(&[])?;
         }
-        self.written = true;
         Ok(())
     }
 
     /// Gives this unit's parts to be filled and [published](ArraysStepMut::publish); their content is undefined.
     ///
     /// # Errors
-    /// What has become of other units; a second step.
+    /// What has become of other units; a second step of a file.
     pub fn step_mut(&mut self) -> Result<ArraysStepMut<'_>, FileError> {
         self.files[0].step_mut()?;
         stretch::resize(&mut self.part, self.len, &self.path.display().to_string())?;
@@ -197,7 +198,7 @@ impl ArraysWriter {
     /// # Errors
     /// As there; where nothing was written.
     pub fn close(&mut self) -> Result<Stats, FileError> {
-        if let (Some((_, text)), true, false) = (&self.index, self.written, self.settled) {
+        if let (Some((_, text)), 1, false) = (&self.index, self.next_step(), self.settled) {
             let count = self.files.len();
             let file_of = |file| {
                 let path = index::file_of(&self.path, file, count);

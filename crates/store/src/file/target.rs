@@ -1,10 +1,9 @@
 //! The file that is being written: unnamed until it is complete.
 
-use super::form::Form;
+use super::form::{Body, Form};
 use super::group::{self, Group};
 use super::io::Io;
 use super::name::Name;
-use super::slabs::Slabs;
 use super::{Format, Options};
 use crate::volume::planted::{self, Bug};
 use crate::zarr::Version;
@@ -37,12 +36,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Looks a path up. What a symbolic link stands for is written, and the link stays.
+    /// Looks a path up, of an array or of a group of arrays. What a symbolic link stands for is written, and the link
+    /// stays.
     ///
     /// # Errors
     /// [`FileError::BadPath`] for what cannot become a regular file, [`FileError::System`] where the
     /// directory is not there or may not be written.
-    pub fn open(path: &Path, format: Format) -> Result<Target, FileError> {
+    pub fn open(path: &Path, format: Format, group: bool) -> Result<Target, FileError> {
         let shown = path.display().to_string();
         let tree = format == Format::Zarr;
         let bad = |problem| FileError::BadPath { path: shown.clone(), problem };
@@ -52,17 +52,25 @@ impl Target {
                 "it is a symbolic link in a Zarr group, which would go on describing what was there",
             ));
         }
+        if group && is_group(&dir) {
+            return Err(bad(
+                "its directory is a Zarr group, and groups are written as a whole: name the outermost",
+            ));
+        }
         if tree && Holds::what(&dir) == Holds::Array {
             return Err(bad("its directory is a Zarr array, and no group"));
         }
         let mode = match stat {
             Some(s) => match FileType::from_raw_mode(s.st_mode) {
                 FileType::RegularFile if !tree => Some(Mode::from_raw_mode(s.st_mode)),
-                FileType::Directory if tree && is_array_or_empty(&dir, &name) => {
+                FileType::Directory if tree && may_replace(&dir, &name, group) => {
                     Some(Mode::from_raw_mode(s.st_mode))
                 }
                 FileType::Directory if tree => {
-                    return Err(bad("it is a directory that holds something else than a Zarr array"))
+                    return Err(bad(match group {
+                        true => "it is a directory that holds something else than Zarr arrays",
+                        false => "it is a directory that holds something else than a Zarr array",
+                    }))
                 }
                 FileType::Directory => return Err(bad("it is a directory")),
                 _ if tree => return Err(bad("it is not a directory")),
@@ -188,7 +196,7 @@ const PART: &str = ".part";
 fn discard(dir: BorrowedFd<'_>, name: &str) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        for document in ["zarr.json", ".zarray"] {
+        for document in ["zarr.json", ".zarray", ".zgroup"] {
             let _ = dir::remove(inner.as_fd(), document);
         }
     }
@@ -202,11 +210,15 @@ fn is_same(dir: &OwnedFd, name: &str, file: &File) -> bool {
     here.is_ok_and(|here| rustix::fs::fstat(file).is_ok_and(|ours| same(here, ours)))
 }
 
-/// Whether a directory is an array, or has nothing in it: then it may be replaced.
-fn is_array_or_empty(dir: &OwnedFd, name: &str) -> bool {
+/// Whether what a directory holds may be replaced by an array, or by a group.
+fn may_replace(dir: &OwnedFd, name: &str, group: bool) -> bool {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let inner = rustix::fs::openat(dir, name, flags, Mode::empty());
-    inner.is_ok_and(|inner| Holds::what(&inner) != Holds::Other)
+    inner.is_ok_and(|inner| match Holds::what(&inner) {
+        Holds::Array | Holds::Nothing => true,
+        Holds::Group => group,
+        Holds::Other => false,
+    })
 }
 
 /// What is in a directory.
@@ -214,6 +226,8 @@ fn is_array_or_empty(dir: &OwnedFd, name: &str) -> bool {
 enum Holds {
     /// An array of any version of Zarr.
     Array,
+    /// A group.
+    Group,
     Nothing,
     Other,
 }
@@ -229,8 +243,15 @@ impl Holds {
             let mut text = Vec::new();
             let read = std::io::Read::read_to_end(&mut std::io::Read::take(File::from(fd), limit), &mut text);
             let document = crate::json::parse(&text);
-            let is_array = document.is_ok_and(|d| d.get("node_type").is_some_and(|t| t == "array"));
-            return if read.is_ok() && is_array { Holds::Array } else { Holds::Other };
+            let kind = document.ok().and_then(|d| Some(d.get("node_type")?.as_str()?.to_owned()));
+            return match kind.filter(|_| read.is_ok()).as_deref() {
+                Some("array") => Holds::Array,
+                Some("group") => Holds::Group,
+                _ => Holds::Other,
+            };
+        }
+        if rustix::fs::statat(dir, ".zgroup", AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Holds::Group;
         }
         let is_empty = rustix::fs::Dir::read_from(dir)
             .is_ok_and(|entries| entries.flatten().all(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
@@ -311,8 +332,8 @@ impl Draft {
     /// [`FileError::System`]: what had the name before is unchanged.
     pub fn commit(mut self, form: &Form, steps: u64) -> Result<(), FileError> {
         let path = self.target.path.clone();
-        if let Some(slabs) = &form.slabs {
-            return self.commit_tree(slabs, steps);
+        if form.is_tree() {
+            return self.commit_tree(form, steps);
         }
         let io = |op: &'static str| {
             let path = path.clone();
@@ -321,12 +342,9 @@ impl Draft {
         self.file.set_len(form.file_len(steps)).map_err(io("truncate"))?;
         let options = Options::default();
         let writer = Io { file: &self.file, path: &path, options: &options };
-        writer.write(&form.header(steps), 0)?;
-        if let Some(kept) = &form.kept {
-            kept.copy(&writer, form.kept_at(), form.step_at(steps))?;
-        }
+        form.finish(&writer, steps)?;
         self.sync()?;
-        if let Some(kept) = &form.kept {
+        if let Some(kept) = form.kept() {
             kept.check(&self.target)?;
         }
         self.place()
@@ -372,17 +390,26 @@ impl Draft {
     }
 
     /// The same for a directory: it changes places with what has the name, and that is removed.
-    fn commit_tree(&mut self, slabs: &Slabs, steps: u64) -> Result<(), FileError> {
+    fn commit_tree(&mut self, form: &Form, steps: u64) -> Result<(), FileError> {
         let path = self.target.path.clone();
-        let group = Group::enter(&self.target)?;
-        let style = slabs.style(group.place(), steps);
-        slabs.complete(&self.file, &path, steps, &style)?;
+        let renewal = match &form.body {
+            Body::Group(members) => {
+                members.complete(&self.file, &path, steps)?;
+                None
+            }
+            _ => {
+                let Some(slabs) = form.slabs() else { return Ok(()) };
+                let group = Group::enter(&self.target)?;
+                let style = slabs.style(group.place(), steps);
+                slabs.complete(&self.file, &path, steps, &style)?;
+                Some(group.renewal(&style.1))
+            }
+        };
         if let Some(mode) = self.target.mode {
             rustix::fs::fchmod(&self.file, mode).map_err(|e| FileError::sys(&path, "set permissions", e))?;
         }
         sync_dir(self.file.as_fd(), &path)?;
-        let renewal = group.renewal(&style.1);
-        renewal.forget(&path)?;
+        renewal.iter().try_for_each(|renewal| renewal.forget(&path))?;
         let Some(temporary) = self.temporary.clone() else { return Ok(()) };
         let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
         // Over an empty directory, or none, a plain one is enough.
@@ -412,7 +439,7 @@ impl Draft {
             discard(dir, &old);
         }
         synced?;
-        renewal.finish(&path)
+        renewal.map_or(Ok(()), |renewal| renewal.finish(&path))
     }
 }
 

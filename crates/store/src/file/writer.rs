@@ -2,14 +2,13 @@
 
 mod end;
 
-use super::beside::Kept;
 use super::boxes::Boxes;
-use super::form::Form;
+use super::form::{Body, Form};
 use super::held::{hold, Given, Held};
 use super::io::Io;
 use super::link::{meet, WriteEnd};
 use super::member::Welcome;
-use super::packed::Packed;
+use super::members::Member;
 use super::runs::{View, SHARED_GAP_BYTES};
 use super::scatter::{Scatter, What};
 use super::slabs::{Chunks, Slabs};
@@ -22,7 +21,7 @@ use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
-use polyduct_port::{Array, ArrayPart, PortError, PortName, Stats};
+use polyduct_port::{Array, ArrayPart, Changes, PortError, PortName, Stats};
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -59,6 +58,8 @@ pub struct FileWriter {
     next: u64,
     /// Whether there is room for the next step, of which stretches are written.
     reserved: bool,
+    /// How many arrays of the next step are written.
+    done: usize,
     /// A window of the file.
     buffer: Vec<u8>,
     /// The part that [`step_mut`](FileWriter::step_mut) gives to be filled.
@@ -100,17 +101,22 @@ impl FileWriter {
         FileWriter::begin(path, form, &[("", *dataset, layout)], options)
     }
 
-    /// Opens a `.safetensors` file to write unit `options.port.unit`'s part of each of several arrays, each straight
-    /// to its place, and waits until all units have come. It has one step.
+    /// Opens a `.safetensors` or `.npz` file, which has one step, or a group of Zarr to write unit
+    /// `options.port.unit`'s part of each of several arrays, each straight to its place, and waits until all units
+    /// have come.
     ///
     /// # Errors
     /// As [`open`](FileWriter::open); [`PortError::Bundle`] for names that cannot be, arrays whose size changes, and
     /// layouts that do not fit; [`FileError::NoForm`] for element types that the format does not have.
-    pub fn open_arrays(path: &Path, arrays: &[Array], options: &Options) -> Result<FileWriter, FileError> {
+    pub fn open_arrays(
+        path: &Path,
+        format: Format,
+        arrays: &[Array],
+        options: &Options,
+    ) -> Result<FileWriter, FileError> {
         let name = path.display().to_string();
         options.check(|| PortName::File(name.clone()))?;
-        options.check_unchunked(&name)?;
-        let form = Form::of_arrays(arrays, &name)?;
+        let form = Form::of_arrays(format, arrays, options, &name)?;
         let given: Vec<Given<'_>> =
             arrays.iter().map(|array| (&array.name[..], array.dataset, &array.layout[..])).collect();
         FileWriter::begin(path, form, &given, options)
@@ -140,15 +146,14 @@ impl FileWriter {
         let name = path.display().to_string();
         let (mut held, len, text) = hold(given, &form, (options.port.unit, options.port.units), &name)?;
         let format = form.format;
-        let target = Target::open(path, format)?;
+        let target = Target::open(path, format, matches!(form.body, Body::Group(_)))?;
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
         let link = match options.port.units {
             1 => WriteEnd::Alone(Draft::new(target)?),
             _ => {
                 let spec = Spec {
-                    format: form.packed.as_ref().map_or_else(|| options.format_text(format), Packed::text)
-                        + &form.kept.as_ref().map_or(String::new(), Kept::text),
+                    format: form.text(options),
                     shape: form.dataset.shape().to_vec(),
                     elem: form.dataset.elem().to_string(),
                     layout: wire::cut(&text, 1000),
@@ -162,8 +167,10 @@ impl FileWriter {
         if shared {
             held.iter_mut().for_each(|held| held.view.gap = SHARED_GAP_BYTES);
         }
-        let opened =
-            form.slabs.as_ref().map(|slabs| Chunks::open(slabs, link.file(), shared, &name)).transpose();
+        let opened = match &form.body {
+            Body::Group(members) => members.make_dirs(link.file(), &name).map(|()| None),
+            _ => form.slabs().map(|slabs| Chunks::open(slabs, (link.file(), ""), shared, &name)).transpose(),
+        };
         let (chunks, lock) = match opened {
             Ok(opened) => opened.unzip(),
             Err(e) => {
@@ -172,15 +179,15 @@ impl FileWriter {
             }
         };
         stats.opened = clock::now().saturating_sub(start);
-        let part = |(&(name, ..), held): (&Given<'_>, &Held)| ArrayPart {
+        let part = |(n, (&(name, ..), held)): (usize, (&Given<'_>, &Held))| ArrayPart {
             name: name.to_owned(),
             mapping: held.mapping.clone(),
             at: held.at.clone(),
-            open: None,
+            open: form.is_constant(n).then_some(Changes::Never),
         };
-        let arrays = match form.packed {
-            Some(_) => given.iter().zip(&held).map(part).collect(),
-            None => Vec::new(),
+        let arrays = match form.has_names() {
+            true => given.iter().zip(&held).enumerate().map(part).collect(),
+            false => Vec::new(),
         };
         Ok(FileWriter {
             state: State::Open(link),
@@ -194,6 +201,7 @@ impl FileWriter {
             len,
             next: 0,
             reserved: false,
+            done: 0,
             buffer: Vec::new(),
             part: Vec::new(),
             stats,
@@ -217,10 +225,12 @@ impl FileWriter {
     /// [`PortError::BadOption`] for what JSON cannot have, or more than a few thousand bytes of it.
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), FileError> {
         let values = values::to_json(packed, &self.path)?;
-        match &self.form.packed {
-            Some(packed) => packed.say(&values, &self.options, &self.path),
-            None => Ok(()),
+        match &self.form.body {
+            Body::Packed(packed) => return packed.say(&values, &self.options, &self.path),
+            Body::Group(members) if self.options.port.unit == 0 => members.say(self.next, &values),
+            _ => {}
         }
+        Ok(())
     }
 
     /// The form of the file.
@@ -269,7 +279,8 @@ impl FileWriter {
         self.write_parts(&parts)
     }
 
-    /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays).
+    /// The same from several places in memory: this unit's part of each of the [arrays](Self::arrays). A constant
+    /// one counts with the first step, and may be empty in the others.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -293,7 +304,8 @@ impl FileWriter {
             }));
         }
         for (n, (part, held)) in parts.iter().zip(&self.held).enumerate() {
-            if part.len() != held.at.len() {
+            let is_given = self.next > 0 && self.form.is_constant(n);
+            if part.len() != held.at.len() && !(is_given && part.is_empty()) {
                 let name = self.arrays.get(n).map_or("", |array| &array.name);
                 return wrong(name, held.at.len(), part.len());
             }
@@ -303,13 +315,21 @@ impl FileWriter {
 
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         self.check_room()?;
+        // What was compressed is not written twice.
+        if self.form.slabs_of(0).and_then(Slabs::boxes).is_none() {
+            self.done = 0;
+        }
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || {
-            (0..parts.len()).try_for_each(|array| self.scatter(array, What::Part(parts[array])))
+            while let Some(part) = parts.get(self.done) {
+                self.scatter(self.done, What::Part(part))?;
+                self.done += 1;
+            }
+            Ok(())
         });
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
-        self.reserved = false;
+        (self.reserved, self.done) = (false, 0);
         self.stats.steps += 1;
         self.stats.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.next += 1;
@@ -318,12 +338,12 @@ impl FileWriter {
 
     /// Whether the file has room for another step.
     fn check_room(&self) -> Result<(), FileError> {
-        match self.form.packed.is_some() && self.next > 0 {
+        match matches!(self.form.body, Body::Packed(_)) && self.next > 0 {
             true => Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(self.path.clone())),
                 option: "steps",
                 found: "a second one".into(),
-                expected: "one, in a safetensors file of several arrays".into(),
+                expected: "one, in a file of several arrays; a group, PATH.zarr, has any number".into(),
             })),
             false => Ok(()),
         }
@@ -388,7 +408,7 @@ impl FileWriter {
     /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written
     /// twice; any does.
     pub fn stretch_unit(&self) -> u64 {
-        self.form.slabs.as_ref().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
+        self.form.slabs().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
     /// Carries the plan out for the next step, or writes a stretch of it.
@@ -400,8 +420,22 @@ impl FileWriter {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
         let io = Io { file: link.file(), path, options };
-        let turns = Io { file: lock.as_ref().unwrap_or(io.file), ..io };
         let Held { plan, view, file_at, .. } = &held[array];
+        let mut opened = None;
+        let mut own = false;
+        if let Body::Group(members) = &form.body {
+            let Member { name, slabs, .. } = &members.arrays[array];
+            if *next > 0 && form.is_constant(array) {
+                return Ok(());
+            }
+            // Thousands of arrays would keep as many files open.
+            opened = Some(Chunks::open(slabs, (io.file, &format!("{name}/")), view.gap > 0, path)?);
+        }
+        let (chunks, lock, reserved) = match &mut opened {
+            Some((chunks, lock)) => (Some(chunks), lock.as_ref(), &mut own),
+            None => (chunks.as_mut(), lock.as_ref(), reserved),
+        };
+        let turns = Io { file: lock.unwrap_or(io.file), ..io };
         let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step: *next, reserved };
         match chunks {
             Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),

@@ -141,6 +141,20 @@ pub fn extent(start: &[u8]) -> Result<(usize, usize), NpyError> {
 }
 
 impl Header {
+    /// Bytes of what stands in the file with the most significant one first; 1 where nothing does.
+    pub(crate) fn component(&self) -> usize {
+        if self.big_endian {
+            order::component_len(self.elem)
+        } else {
+            1
+        }
+    }
+
+    /// Bytes of all elements; the largest number where they cannot be counted.
+    pub(crate) fn data_len(&self) -> u64 {
+        self.shape.iter().fold(self.elem.len_bytes(), |len, &n| len.saturating_mul(n))
+    }
+
     /// Of so many steps of an array, native and row-major: they are its first dimension, but for a single one
     /// that is not `stepped`.
     pub fn of_steps(dataset: &Dataset, descr: Option<Descr>, steps: u64, stepped: bool) -> Header {

@@ -235,7 +235,7 @@ fn what_is_no_such_file_is_refused() {
     ));
     let empty = attempt(b"\x02\0\0\0\0\0\0\0{}");
     assert!(
-        matches!(&empty, Err(e @ FileError::NoTensor { .. }) if e.to_string().ends_with("it has no tensors"))
+        matches!(&empty, Err(e @ FileError::NoTensor { .. }) if e.to_string().ends_with("it has nothing"))
     );
 
     for tensor in ["__metadata__", &"x".repeat(1001)] {

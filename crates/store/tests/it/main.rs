@@ -5,6 +5,7 @@ mod bombs;
 mod errors;
 mod foreign;
 mod forms;
+mod groups;
 mod kill;
 mod oracle;
 mod process;

@@ -42,7 +42,7 @@ impl Slabs {
         let mut kept = HashSet::new();
         let mut inner = BTreeSet::new();
         let drafts =
-            self.boxes.as_ref().map(|boxes| Drafts::new(boxes, self.dataset, dir, path)).transpose()?;
+            self.boxes.as_ref().map(|boxes| Drafts::new(boxes, self.dataset, (dir, ""), path)).transpose()?;
         // The last steps may be fewer than a chunk has room for.
         let (whole, rest) = (steps / self.steps_of_a_chunk(), steps % self.steps_of_a_chunk());
         for chunk in self.chunks(steps) {
@@ -110,6 +110,8 @@ fn open_with(dir: &File, name: &str, flags: OFlags) -> Result<File, rustix::io::
 pub struct Chunks {
     slabs: Slabs,
     dir: File,
+    /// Where the array is in it: empty, or names each with a `/`.
+    at: String,
     /// The one used last stands last.
     open: Vec<(Chunk, File)>,
     /// Units write whole windows in turns, and so read what lies in them.
@@ -119,21 +121,24 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// The files in an array's directory, and where units write in turns the file that they lock.
+    /// The files of an array in a directory or a place in it (names each with a `/`), and where units write in turns
+    /// the file that they lock.
     ///
     /// # Errors
     /// [`FileError::System`].
     pub fn open(
         slabs: &Slabs,
-        dir: &File,
+        (dir, at): (&File, &str),
         shared: bool,
         path: &str,
     ) -> Result<(Chunks, Option<File>), FileError> {
         let dir = dir.try_clone().map_err(|e| FileError::io(path, "duplicate its descriptor", &e))?;
-        let lock = shared.then(|| open_chunk(&dir, LOCK)).transpose();
+        let lock = shared.then(|| open_chunk(&dir, &format!("{at}{LOCK}"))).transpose();
         let lock = lock.map_err(|e| FileError::sys(path, "create a file to lock", e))?;
-        let drafts = slabs.boxes().map(|boxes| Drafts::new(boxes, slabs.dataset, &dir, path)).transpose()?;
-        Ok((Chunks { slabs: slabs.clone(), dir, open: Vec::new(), shared, drafts }, lock))
+        let drafts =
+            slabs.boxes().map(|boxes| Drafts::new(boxes, slabs.dataset, (&dir, at), path)).transpose()?;
+        let at = at.to_owned();
+        Ok((Chunks { slabs: slabs.clone(), dir, at, open: Vec::new(), shared, drafts }, lock))
     }
 
     /// Writes bytes of a step.
@@ -188,7 +193,7 @@ impl Chunks {
             let found = self.open.remove(at);
             self.open.push(found);
         } else {
-            let name = self.slabs.passing_name(spot.chunk);
+            let name = format!("{}{}", self.at, self.slabs.passing_name(spot.chunk));
             let file = open_chunk(&self.dir, &name).map_err(|e| FileError::sys(path, "create a chunk", e))?;
             if let Cut::Within { .. } = self.slabs.cut {
                 let (io, len) = (Io { file: &file, path, options }, self.slabs.chunk_len(1));

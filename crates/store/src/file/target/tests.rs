@@ -12,12 +12,12 @@ fn paths_that_cannot_become_files() {
         ("/tmp", "it is a directory"),
         ("/dev/null", "it is not a regular file"),
     ] {
-        match Target::open(Path::new(path), Format::Npy) {
+        match Target::open(Path::new(path), Format::Npy, false) {
             Err(FileError::BadPath { problem, .. }) => assert_eq!(problem, what, "{path:?}"),
             other => panic!("{path:?}: {other:?}"),
         }
     }
-    let gone = Target::open(Path::new("/nowhere/x.npy"), Format::Npy).unwrap_err();
+    let gone = Target::open(Path::new("/nowhere/x.npy"), Format::Npy, false).unwrap_err();
     assert_eq!(gone, FileError::sys("/nowhere/x.npy", "open its directory", Errno::NOENT));
 }
 
@@ -29,7 +29,7 @@ fn without_unnamed_files_a_temporary_name_serves_and_is_cleaned_up() {
     let names = || std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
     let form =
         Form::new(Format::Raw, Dataset::new(&[2], ElemType::U8).unwrap(), &Options::default(), "x").unwrap();
-    let draft = || Draft::named(Target::open(&path, Format::Raw).unwrap()).unwrap();
+    let draft = || Draft::named(Target::open(&path, Format::Raw, false).unwrap()).unwrap();
 
     let (one, two) = (draft(), draft());
     assert_ne!(one.temporary, two.temporary);
@@ -43,7 +43,7 @@ fn without_unnamed_files_a_temporary_name_serves_and_is_cleaned_up() {
     std::fs::write(root.join(&name), "left behind").unwrap();
     let again = draft();
     assert_eq!(again.temporary.as_ref(), Some(&name));
-    Target::open(&path, Format::Raw).unwrap().sweep(again.temporary(), None, 0);
+    Target::open(&path, Format::Raw, false).unwrap().sweep(again.temporary(), None, 0);
     assert_eq!(names(), ["a.raw"]);
     drop(again);
     std::fs::remove_dir_all(&root).unwrap();

@@ -20,7 +20,7 @@ impl FileWriter {
     /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
         self.chunks = None;
-        if self.form.packed.is_some() && self.next == 0 && matches!(self.state, State::Open(_)) {
+        if self.form.has_names() && self.next == 0 && matches!(self.state, State::Open(_)) {
             self.abort("it wrote nothing");
             let problem = "its arrays were not written, and there is no file";
             self.state = State::Failed(FileError::BadPath { path: self.path.clone(), problem });
@@ -96,7 +96,7 @@ impl FileWriter {
     /// on its way.
     pub(super) fn reason(&mut self, error: FileError) -> FileError {
         let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
-        if self.chunks.is_none() || !matches!(error, FileError::System { .. }) {
+        if !self.form.is_tree() || !matches!(error, FileError::System { .. }) {
             return error;
         }
         let start = clock::now();

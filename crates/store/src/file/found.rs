@@ -1,0 +1,150 @@
+//! The arrays that files hold, and what was said of their steps.
+
+use super::archive;
+use super::index::{is_index, Index};
+use super::io::Io;
+use super::packed::VALUES_KEY;
+use super::source::{open_regular, read_tensors, Source};
+use super::tree;
+use super::{shape, values, Format, Options};
+use crate::npy::Header;
+use crate::safetensors::SafetensorsError;
+use crate::{json, FileError};
+use polyduct_layout::{Dataset, Mapping};
+use polyduct_port::{Array, BundleError, PortError, PortName};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The layout of an array in a file.
+const IN_FILE: &str = "...";
+
+/// The arrays of a file, of a set of files or of a group, and where they are.
+#[derive(Default)]
+pub struct Found {
+    /// By name.
+    pub(super) arrays: Vec<FoundArray>,
+    /// What the writer said of each step, packed, as far as it said something.
+    pub(super) values: Vec<Vec<u8>>,
+    /// How many steps there are of the arrays that have steps.
+    pub(super) steps: u64,
+}
+
+/// An array that was found.
+pub struct FoundArray {
+    pub(super) name: String,
+    /// The file that it is in.
+    pub(super) path: Arc<str>,
+    /// What it is, unless that is nothing that polyduct moves.
+    pub(super) held: Result<Held, FileError>,
+}
+
+/// What an array is, and where.
+pub struct Held {
+    /// One step of it, as the file has it.
+    pub(super) mapping: Mapping,
+    pub(super) source: Source,
+    /// Whether it has a first dimension of steps.
+    pub(super) stepped: bool,
+}
+
+impl Held {
+    /// The whole of a file, or a part that is an array.
+    fn whole(header: &Header, source: Source, path: &str) -> Result<Held, FileError> {
+        let dataset = Dataset::new(&header.shape, header.elem).map_err(FileError::layout(path))?;
+        let mapping = shape::file_mapping(&dataset, header.fortran).map_err(FileError::layout(path))?;
+        Ok(Held { mapping, source, stepped: false })
+    }
+}
+
+impl Found {
+    /// What a file or a group has, or the files of a set that its index names.
+    ///
+    /// # Errors
+    /// [`FileError::BadSafetensors`], [`FileError::BadArchive`], [`FileError::BadZarr`], [`FileError::Truncated`] for
+    /// what is not what it should be; [`PortError::Bundle`] where two arrays have one name; [`FileError::System`].
+    /// What is wrong with one array is told where that is read.
+    pub fn of(path: &Path, format: Format, options: &Options) -> Result<Found, FileError> {
+        let name = path.display().to_string();
+        let mut found = match format {
+            Format::Npz => {
+                let (file, len) = open_regular(path, &name)?;
+                let (members, said) = archive::read(&file.into(), &name, len, options)?;
+                let path: Arc<str> = name.as_str().into();
+                let array = |archive::Member { name, held }| FoundArray {
+                    held: held.and_then(|(header, source)| Held::whole(&header, source, &path)),
+                    name,
+                    path: path.clone(),
+                };
+                Found { arrays: members.into_iter().map(array).collect(), values: vec![said], steps: 1 }
+            }
+            Format::Zarr => tree::find(path, options)?,
+            _ if is_index(path) => Found::in_set(path, options)?,
+            _ => Found::in_files(&[path.to_owned()], options)?,
+        };
+        // Their order in a file follows the sizes of elements, or nothing.
+        found.arrays.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(twice) = found.arrays.windows(2).find(|two| two[0].name == two[1].name) {
+            let name = json::shorten(&twice[0].name);
+            let port = PortName::File(twice[1].path.to_string());
+            let source = Box::new(BundleError::Twice { name });
+            return Err(FileError::Port(PortError::Bundle { port, source }));
+        }
+        Ok(found)
+    }
+
+    fn in_set(path: &Path, options: &Options) -> Result<Found, FileError> {
+        let index = Index::read(path, options)?;
+        let mut found = Found::in_files(&index.files(path)?, options)?;
+        // What it does not list is not the set's.
+        found.arrays.retain(|array| {
+            let name = Path::new(&*array.path).file_name();
+            index.file(&array.name).is_some_and(|of| name == Some(of.as_ref()))
+        });
+        let there: std::collections::HashSet<&str> = found.arrays.iter().map(|a| a.name.as_str()).collect();
+        if let Some(lacking) = index.arrays().find(|name| !there.contains(name)) {
+            let (name, file) =
+                (json::shorten(lacking), index.file(lacking).map(json::shorten).unwrap_or_default());
+            let source = SafetensorsError::NotThere { name, file };
+            return Err(FileError::BadSafetensors { path: path.display().to_string(), source });
+        }
+        found.values = vec![index.values()];
+        Ok(found)
+    }
+
+    fn in_files(paths: &[PathBuf], options: &Options) -> Result<Found, FileError> {
+        let mut found = Found { steps: 1, ..Found::default() };
+        for path in paths {
+            let name = path.display().to_string();
+            let (file, len) = open_regular(path, &name)?;
+            let header = read_tensors(&Io { file: &file, path: &name, options }, len)?;
+            if let Some(text) = header.metadata.get(VALUES_KEY) {
+                found.values = vec![values::from_json(text)];
+            }
+            let (file, path): (_, Arc<str>) = (Arc::new(file), name.into());
+            found.arrays.extend(header.tensors.into_iter().map(|tensor| {
+                let bad = |source| FileError::BadSafetensors { path: path.to_string(), source };
+                let held = tensor.elem().map_err(bad).and_then(|elem| {
+                    let shape = tensor.shape;
+                    let header = Header { elem, descr: None, big_endian: false, fortran: false, shape };
+                    let file = Arc::clone(&file);
+                    Held::whole(&header, Source::Whole { file, data_at: tensor.begin, component: 1 }, &path)
+                });
+                FoundArray { name: tensor.name, path: path.clone(), held }
+            }));
+        }
+        Ok(found)
+    }
+
+    /// The arrays as a writer would say them, each in the order of the file.
+    ///
+    /// # Errors
+    /// What is wrong with one of them: an element type that polyduct does not move.
+    pub fn describe(&self) -> Result<Vec<Array>, FileError> {
+        let array = |array: &FoundArray| {
+            let held = array.held.as_ref().map_err(Clone::clone)?;
+            let (name, layout) = (array.name.clone(), IN_FILE.into());
+            Ok(Array { name, dataset: *held.mapping.dataset(), layout, open: None })
+        };
+        self.arrays.iter().map(array).collect()
+    }
+}
