@@ -6,6 +6,7 @@
 mod bench;
 mod cp;
 mod doctor;
+mod ls;
 mod manual;
 mod pump;
 mod run;
@@ -41,8 +42,10 @@ enum Command {
     Run(run::RunArgs),
     /// Draw layouts, and the traffic between two: "block,*" "*,block" --shape 12x8 --units 4,3.
     Show(show::ShowArgs),
-    /// Copy an array between files and pipes: in.npy out.raw.
+    /// Copy an array, or several with names, between files and pipes: in.npy out.raw.
     Cp(cp::CpArgs),
+    /// List the arrays of a file, a set of files, a group, a store or a pipe: model.safetensors.
+    Ls(ls::LsArgs),
     /// Write an array's bytes, row-major, to standard output: store:DIR/NAME, in.npy.
     Cat(pump::CatArgs),
     /// Make stores over many disks, look at them, and look after them.
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Cp(args) => cp::cp(args),
+        Command::Ls(args) => ls::ls(&args),
         Command::Cat(args) => pump::cat(&args),
         Command::Store(args) => store::store(&args),
         Command::Doctor(args) => doctor::doctor(&args),

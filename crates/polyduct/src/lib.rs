@@ -25,6 +25,7 @@
 
 mod at;
 mod domain;
+mod each;
 mod env;
 mod error;
 mod files;
@@ -39,6 +40,7 @@ mod writer;
 
 pub use at::At;
 pub use domain::{domain, Join};
+pub use each::Each;
 pub use env::{domain_place, place, JobUnit};
 pub use error::Error;
 pub use open::{open, Open};

@@ -1,6 +1,6 @@
 //! Opening a port.
 
-use crate::{env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
+use crate::{each::Each, env, stats::Opening, url, Error, Mode, Reader, Target, Writer};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
@@ -362,6 +362,26 @@ impl Open {
     pub fn describe(mut self) -> Result<Vec<Array>, Error> {
         self.place()?;
         crate::reader::describe(&self.target(Mode::Read)?, &self.options, self.trust)
+    }
+
+    /// The arrays of a file, of a set of files or of a group, to be read each for itself: in any order, and in stretches,
+    /// so that none need be in memory. With an [expected type](Open::elem) those are converted that can be.
+    ///
+    /// # Errors
+    /// As [`describe`](Open::describe); [`Error::Misuse`] for a pipe.
+    pub fn each(mut self) -> Result<Each, Error> {
+        self.place()?;
+        let target = self.target(Mode::Read)?;
+        Each::find(target, self.options, Expect { shape: None, elem: self.elem, convert: self.convert })
+    }
+
+    /// Whether the other end, which is to be read, has several arrays, with names; `None` for a pipe, whose writers
+    /// [say](Open::describe) it.
+    ///
+    /// # Errors
+    /// Where it is not there, or not what it should be.
+    pub fn has_names(&self) -> Result<Option<bool>, Error> {
+        crate::each::has_names(&self.target(Mode::Read)?)
     }
 
     fn read_taken(mut self, taken: &Taken<'_>) -> Result<Reader, Error> {

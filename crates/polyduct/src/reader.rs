@@ -18,11 +18,11 @@ use polyduct_store::{self as store, disk, Attributes};
 
 /// One unit's reading port.
 pub struct Reader {
-    end: ReadEnd,
-    told: stats::Sink,
+    pub(crate) end: ReadEnd,
+    pub(crate) told: stats::Sink,
 }
 
-enum ReadEnd {
+pub(crate) enum ReadEnd {
     Pipe(Box<pipe::Reader>),
     File(Box<store::FileReader>),
     Arrays(Box<ArraysReader>),

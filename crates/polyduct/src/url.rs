@@ -48,7 +48,8 @@ impl Mode {
 }
 
 /// What would have been understood.
-const EXPECTED: &str = "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+const EXPECTED: &str =
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.

@@ -284,6 +284,71 @@ impl Writer {
         }
     }
 
+    /// Writes a stretch of one of several arrays, of a step that has not been ended: as
+    /// [`write_stretch`](Self::write_stretch), of arrays and steps in any order. At the end the units
+    /// [end](Self::end_steps) all steps.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for other ends than files of several arrays; then as [`write`](Self::write).
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn write_array_stretch(
+        &mut self,
+        array: usize,
+        step: u64,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        Ok(self.files_of_arrays()?.write_stretch(array, step, at, bytes)?)
+    }
+
+    /// The same of this unit's part of one of several arrays.
+    ///
+    /// # Errors
+    /// As [`write_array_stretch`](Self::write_array_stretch).
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn write_array(&mut self, array: usize, step: u64, part: &[u8]) -> Result<(), Error> {
+        Ok(self.files_of_arrays()?.write_array(array, step, part)?)
+    }
+
+    /// Bytes of which a [stretch](Self::write_array_stretch) of one of several arrays should have a whole number; `None`
+    /// where only [parts](Self::write_array) of it can be written.
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn array_stretch_unit(&self, array: usize) -> Option<u64> {
+        match &self.end {
+            WriteEnd::Arrays(w) => w.stretch_unit(array),
+            _ => None,
+        }
+    }
+
+    /// Ends so many steps, of which all arrays have been written in [stretches](Self::write_array_stretch) or parts.
+    ///
+    /// # Errors
+    /// As [`write_array_stretch`](Self::write_array_stretch).
+    pub fn end_steps(&mut self, steps: u64) -> Result<(), Error> {
+        Ok(self.files_of_arrays()?.end_steps(steps)?)
+    }
+
+    /// Has values go with any step of files of several arrays: see [`set_values`](Self::set_values).
+    ///
+    /// # Errors
+    /// As there, and [`Error::Misuse`] for other ends.
+    pub fn set_values_of(&mut self, step: u64, packed: &[u8]) -> Result<(), Error> {
+        Ok(self.files_of_arrays()?.set_values_of(step, packed)?)
+    }
+
+    fn files_of_arrays(&mut self) -> Result<&mut ArraysWriter, Error> {
+        match &mut self.end {
+            WriteEnd::Arrays(w) => Ok(w),
+            _ => Err(only_whole_steps()),
+        }
+    }
+
     /// Where the units of all programs are in the port's [domain](Self::domain); `None` for a file, which has
     /// none.
     pub fn addresses(&self) -> Option<&Addresses> {

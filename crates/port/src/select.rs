@@ -26,6 +26,13 @@ pub struct Rule {
     pub of: Option<Assembly>,
 }
 
+impl Rule {
+    /// Whether its pattern fits a name.
+    pub fn fits(&self, name: &str) -> bool {
+        self.pattern == name || matches(&self.pattern, name)
+    }
+}
+
 /// Whether a text is a pattern, and not a name.
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])

@@ -89,7 +89,7 @@ impl<'a> Source<'a> {
         match &self.from {
             From::Port(port) => port.steps().and(port.stretch_len()),
             // As they stand in the stream, which no port takes in Fortran's order.
-            From::Stream { .. } if self.is_fortran() && matches!(target.to, To::Port(_)) => None,
+            From::Stream { .. } if self.is_fortran() && !matches!(target.to, To::Stream(_)) => None,
             From::Stream { dataset, .. } => {
                 let elem = dataset.elem().len_bytes();
                 Some((STRETCH_BYTES / elem).max(1) * elem)
@@ -166,6 +166,11 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// One of several arrays.
+    pub fn of_array(args: &'a CpArgs, port: Reader) -> Source<'a> {
+        Source { args, from: From::Port(port.into()) }
+    }
+
     /// The port, where it is one.
     pub fn into_port(self) -> Option<Reader> {
         match self.from {
@@ -219,11 +224,17 @@ fn shape_text(shape: &[u64]) -> String {
 /// Where the array goes to.
 pub struct Target<'a> {
     args: &'a CpArgs,
-    to: To,
+    to: To<'a>,
 }
 
-enum To {
+enum To<'a> {
     Port(Box<Writer>),
+    /// One of several arrays, and which of its steps is written.
+    Array {
+        port: &'a mut Writer,
+        array: usize,
+        step: u64,
+    },
     Stream(Output),
 }
 
@@ -289,6 +300,11 @@ impl<'a> Target<'a> {
         Ok(Target { args, to: To::Stream(output) })
     }
 
+    /// One of several arrays.
+    pub fn of_array(args: &'a CpArgs, port: &'a mut Writer, array: usize) -> Target<'a> {
+        Target { args, to: To::Array { port, array, step: 0 } }
+    }
+
     fn failed(&self) -> impl Fn(Error) -> CpError + 'a {
         let url = &self.args.dst;
         move |error| CpError::Port { url: url.clone(), source: error.into() }
@@ -299,6 +315,7 @@ impl<'a> Target<'a> {
     pub fn stretch_unit(&self) -> Option<u64> {
         match &self.to {
             To::Port(port) => port.stretch_unit(),
+            To::Array { port, array, .. } => port.array_stretch_unit(*array),
             To::Stream(_) => Some(1),
         }
     }
@@ -316,6 +333,9 @@ impl<'a> Target<'a> {
         let failed = self.failed();
         match &mut self.to {
             To::Port(port) => port.write_stretch(at, bytes).map_err(failed),
+            To::Array { port, array, step } => {
+                port.write_array_stretch(*array, *step, at, bytes).map_err(failed)
+            }
             To::Stream(output) => output.file.write_all(bytes).map_err(output_error(&self.args.dst)),
         }
     }
@@ -324,6 +344,10 @@ impl<'a> Target<'a> {
         let failed = self.failed();
         match &mut self.to {
             To::Port(port) => port.end_step().map_err(failed),
+            To::Array { step, .. } => {
+                *step += 1;
+                Ok(())
+            }
             To::Stream(_) => Ok(()),
         }
     }
@@ -349,6 +373,10 @@ impl<'a> Target<'a> {
             }
             _ if !source.read(part)? => return Ok(None),
             To::Port(port) => port.write(part).map(drop).map_err(failed)?,
+            To::Array { port, array, step } => {
+                port.write_array(*array, *step, part).map_err(failed)?;
+                *step += 1;
+            }
             To::Stream(output) => {
                 let failed = output_error(&self.args.dst);
                 if output.of_each {
@@ -364,7 +392,7 @@ impl<'a> Target<'a> {
         let failed = self.failed();
         match self.to {
             To::Port(mut port) => port.close().map(drop).map_err(failed),
-            To::Stream(_) => Ok(()),
+            To::Array { .. } | To::Stream(_) => Ok(()),
         }
     }
 
@@ -401,6 +429,7 @@ impl<'a> Target<'a> {
         let (src, dst) = (&self.args.src, &self.args.dst);
         let (keeps_attributes, keeps_descr) = match &self.to {
             To::Port(port) => (port.keeps_attributes(), port.keeps_descr()),
+            To::Array { .. } => (true, true),
             To::Stream(output) => (false, output.header.is_some()),
         };
         if !source.attributes().is_empty() && !keeps_attributes {

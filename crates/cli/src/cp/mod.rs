@@ -1,9 +1,10 @@
-//! `polyduct cp`: copies an array from one standard file, store, pipe or stream to another.
+//! `polyduct cp`: copies an array, or several with names, from one standard file, store, pipe or stream to another.
 
 mod about;
 mod ends;
 mod ports;
 mod progress;
+mod sets;
 mod stream;
 mod stretches;
 
@@ -39,6 +40,9 @@ Examples:
   polyduct cp double.npy single.npy --convert --dtype f4
   polyduct cp big.npy big.zarr --dims time,y,x --attrs '{\"units\": \"K\"}'
   polyduct cp big.npy big.zarr --compress zstd --chunks 256x256 --units 4
+  polyduct cp model.safetensors.index.json model.zarr --units 4 --verify
+  polyduct cp model.safetensors half.safetensors --convert --dtype bf16
+  polyduct cp pipe:state results.npz --layout 'flow/*=...'
   polyduct cp store:/data/s/big - | ssh node7 polyduct cp - big.npy
 
 SRC and DST are
@@ -46,8 +50,12 @@ SRC and DST are
   PATH.raw                the bytes of the row-major array and nothing else
   PATH.safetensors#NAME   a tensor; without #NAME the only one of the file (a new one: data).
                           Writing replaces that tensor and keeps the others
-  PATH.zarr               a directory, Zarr version 3 or 2; PATH.zarr/NAME in a group. It is
-                          written like its group or the array that it replaces, in chunks of
+  PATH.safetensors        all tensors of a file, where there are several
+  PATH.safetensors.index.json
+                          a set of such files, PATH-00001-of-00002.safetensors and so on
+  PATH.npz                NumPy's archive of several arrays; PATH.npz#NAME is one of them, as SRC
+  PATH.zarr               a directory, Zarr version 3 or 2: an array, or a group of several;
+                          PATH.zarr/NAME is an array in a group. One array is written like its group or the array that it replaces, in chunks of
                           up to 32 MiB, not compressed, unless --chunks and --compress say
                           otherwise. Any chunks can be read, also in shards, and those of
                           gzip, zstd and blosc
@@ -69,9 +77,11 @@ pub struct CpArgs {
     /// The destination.
     dst: String,
     /// How the units divide the array between them (default: pieces of its bytes). Between files it
-    /// says only which dimensions a step has: they copy a few MiB at a time.
-    #[arg(long)]
-    layout: Option<String>,
+    /// says only which dimensions a step has: they copy a few MiB at a time. Of several arrays,
+    /// PATTERN=LAYOUT says it of those whose names fit, encoder/*=block,*; it may come several times,
+    /// the first that fits counts, and arrays that none fits are not copied.
+    #[arg(long, value_name = "[PATTERN=]LAYOUT")]
+    layout: Vec<String>,
     /// Units that copy at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_UNITS)))]
     units: u32,
@@ -108,8 +118,13 @@ pub struct CpArgs {
 }
 
 impl CpArgs {
+    /// The layout that is said of no pattern.
+    fn plain_layout(&self) -> Option<&str> {
+        self.layout.iter().map(String::as_str).find(|layout| of_pattern(layout).is_none())
+    }
+
     fn layout(&self) -> &str {
-        match &self.layout {
+        match self.plain_layout() {
             Some(layout) => layout,
             // Bytes have no type that could change.
             None if self.convert && self.units == 1 => "...",
@@ -126,6 +141,8 @@ enum CpError {
     Port { url: String, source: Box<Error> },
     #[error("--layout: {0}")]
     Layout(LayoutError),
+    #[error("--layout {text}: {error}")]
+    LayoutOf { text: String, error: LayoutError },
     #[error("--convert needs a source that tells its element type; for {src} it is told by --dtype")]
     ConvertRaw { src: String },
     #[error("--verify reads both sides again, and a pipe or a stream can be read only once")]
@@ -148,6 +165,14 @@ enum CpError {
     NoPlace { dst: String, option: &'static str },
     #[error("--dims: {named} names; {src} has {dims} dimensions, its steps included")]
     Dims { src: String, named: usize, dims: usize },
+    #[error("--layout {layout}: {src} is one array, without a name that a pattern could fit")]
+    Pattern { src: String, layout: String },
+    #[error("{src} has several arrays; --{option} is for one, {src}#NAME or {src}/NAME")]
+    OneArray { src: String, option: &'static str },
+    #[error("verification failed: {what}")]
+    SetsDiffer { what: String },
+    #[error("{src}: no array has a name that one of the patterns of --layout fits")]
+    NoneFits { src: String },
     /// The reading program wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,
@@ -185,6 +210,9 @@ pub fn cp(mut args: CpArgs) -> u8 {
                     2
                 }
                 CpError::VerifyStream
+                | CpError::LayoutOf { .. }
+                | CpError::Pattern { .. }
+                | CpError::OneArray { .. }
                 | CpError::StreamShared { .. }
                 | CpError::ConvertStream
                 | CpError::NoPlace { .. }
@@ -217,7 +245,7 @@ fn copy(args: &CpArgs) -> Result<(), CpError> {
     if args.verify && (has_stream || [&args.src, &args.dst].iter().any(is_pipe)) {
         return Err(CpError::VerifyStream);
     }
-    if has_stream && (args.units > 1 || args.layout.is_some()) {
+    if has_stream && (args.units > 1 || !args.layout.is_empty()) {
         return Err(CpError::StreamShared { option: if args.units > 1 { "units" } else { "layout" } });
     }
     if args.convert && streams[0].is_some() {
@@ -229,24 +257,47 @@ fn copy(args: &CpArgs) -> Result<(), CpError> {
     let begin = Instant::now();
     let moved = Moved::default();
     let words = format!("{} → {}", args.src, args.dst);
-    let copied = || all_units(args, |unit| ports::copy_unit(args, unit, &moved));
+    let set = sets::Set::of(args)?;
+    if let (None, Some(pattern)) = (&set, args.layout.iter().find(|layout| of_pattern(layout).is_some())) {
+        return Err(CpError::Pattern { src: args.src.clone(), layout: pattern.clone() });
+    }
+    let copied = || {
+        all_units(args, |unit| match &set {
+            Some(set) => set.copy_unit(unit, &moved),
+            None => ports::copy_unit(args, unit, &moved),
+        })
+    };
     let steps = moved.shown(args.quiet, &words, copied)?;
     let took = begin.elapsed();
     if args.verify {
         let compared = Moved::default();
         let words = format!("{} = {}", args.src, args.dst);
-        let compare = || all_units(args, |unit| ports::compare_unit(args, unit, &compared));
+        let compare = || {
+            all_units(args, |unit| match &set {
+                Some(set) => set.compare_unit(unit, &compared),
+                None => ports::compare_unit(args, unit, &compared),
+            })
+        };
         compared.shown(args.quiet, &words, compare)?;
     }
     if !args.quiet {
         let total = moved.bytes();
         let rate = total as f64 / took.as_secs_f64() / 1e9;
         let plural = if steps == 1 { "" } else { "s" };
+        let arrays = set.as_ref().map_or(String::new(), |set| set.count());
         let verified = if args.verify { ", verified" } else { "" };
         let took = seconds(took.as_secs_f64());
-        crate::text::say!("{} in {steps} step{plural}, {took}, {rate:.2} GB/s{verified}", bytes(total));
+        crate::text::say!(
+            "{}{arrays} in {steps} step{plural}, {took}, {rate:.2} GB/s{verified}",
+            bytes(total)
+        );
     }
     Ok(())
+}
+
+/// The pattern and the layout of `PATTERN=LAYOUT`; other layouts have a `=` only behind a `;`.
+fn of_pattern(text: &str) -> Option<(&str, &str)> {
+    text.split_once('=').filter(|(pattern, _)| !pattern.contains(';'))
 }
 
 /// Does `work` for each unit at once; the first error, or the number of steps.

@@ -44,7 +44,8 @@ fn dealt(args: &CpArgs, unit: u32, dataset: &Dataset, stretch: u64) -> impl Iter
         .map(move |at| (at, stretch.min(len - at) as usize))
 }
 
-fn in_steps(
+/// Copies in whole steps, by way of memory; gives the number of steps.
+pub fn in_steps(
     args: &CpArgs,
     source: &mut Source<'_>,
     target: &mut Target<'_>,
@@ -63,15 +64,27 @@ fn in_steps(
 /// Reads both sides again and compares them; gives the number of steps.
 pub fn compare_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
     let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
-    let Some(mut left) = Source::open(args, unit, "verify-in")?.into_port() else {
+    let Some(left) = Source::open(args, unit, "verify-in")?.into_port() else {
         return Err(CpError::VerifyStream);
     };
     let dataset = *left.dataset();
     let right = port(args, &args.dst, unit, "verify-out").shape(dataset.shape()).elem(dataset.elem());
-    let mut right = right.read(args.layout()).map_err(of_dst)?;
+    let right = right.read(args.layout()).map_err(of_dst)?;
     if unit == 0 {
         moved.expect(left.steps().unwrap_or(0).saturating_mul(dataset.len_bytes()));
     }
+    compare_ports(args, unit, left, right, moved)
+}
+
+/// Compares an array of both sides; gives the number of steps.
+pub fn compare_ports(
+    args: &CpArgs,
+    unit: u32,
+    mut left: Reader,
+    mut right: Reader,
+    moved: &Moved,
+) -> Result<u64, CpError> {
+    let dataset = *left.dataset();
     let (src, dst) = (args.src.clone(), args.dst.clone());
     let stretches = left.stretch_len().zip(right.stretch_len());
     let (Some((of_left, of_right)), Some(steps)) = (stretches, left.steps()) else {

@@ -32,7 +32,7 @@ pub struct Form {
 #[derive(Clone, Debug)]
 pub enum Body {
     /// One array.
-    One(One),
+    One(Box<One>),
     /// Several arrays in a file.
     Packed(Packed),
     /// Several Zarr arrays in a group.
@@ -102,7 +102,7 @@ impl Form {
             Format::Zarr => Some(slabs(dataset, options, path)?),
             _ => None,
         };
-        let body = Body::One(One { slabs, kept: None, tensor, descr, stepped });
+        let body = Body::One(Box::new(One { slabs, kept: None, tensor, descr, stepped }));
         Ok(Form { format, dataset, data_at: data_at as u64, body })
     }
 

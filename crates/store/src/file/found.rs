@@ -6,9 +6,10 @@ use super::io::Io;
 use super::packed::VALUES_KEY;
 use super::source::{open_regular, read_tensors, Source};
 use super::tree;
-use super::{shape, values, Format, Options};
+use super::{shape, values, Attributes, Format, Options};
 use crate::npy::Header;
 use crate::safetensors::SafetensorsError;
+use crate::zarr::Dims;
 use crate::{json, FileError};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_port::{Array, BundleError, PortError, PortName};
@@ -45,6 +46,8 @@ pub struct Held {
     pub(super) source: Source,
     /// Whether it has a first dimension of steps.
     pub(super) stepped: bool,
+    /// Whether it is in Fortran's order.
+    pub(super) fortran: bool,
 }
 
 impl Held {
@@ -52,7 +55,7 @@ impl Held {
     fn whole(header: &Header, source: Source, path: &str) -> Result<Held, FileError> {
         let dataset = Dataset::new(&header.shape, header.elem).map_err(FileError::layout(path))?;
         let mapping = shape::file_mapping(&dataset, header.fortran).map_err(FileError::layout(path))?;
-        Ok(Held { mapping, source, stepped: false })
+        Ok(Held { mapping, source, stepped: false, fortran: header.fortran })
     }
 }
 
@@ -146,5 +149,54 @@ impl Found {
             Ok(Array { name, dataset: *held.mapping.dataset(), layout, open: None })
         };
         self.arrays.iter().map(array).collect()
+    }
+}
+
+impl Found {
+    /// How many steps there are of the arrays that have steps.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What the writer said of a step, [packed](polyduct_port::values).
+    pub fn values(&self, step: u64) -> &[u8] {
+        let step = usize::try_from(step).ok();
+        step.and_then(|step| self.values.get(step)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The arrays, by name.
+    pub fn into_arrays(self) -> Vec<FoundArray> {
+        self.arrays
+    }
+}
+
+impl FoundArray {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One step of it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn dataset(&self) -> Result<&Dataset, FileError> {
+        self.held.as_ref().map(|held| held.mapping.dataset()).map_err(Clone::clone)
+    }
+
+    /// What is written down of it, and what its dimensions are called, without that of the steps.
+    pub fn about(&self) -> (Attributes, Option<Dims>) {
+        match &self.held {
+            Ok(Held { source: Source::Chunks(chunks), stepped, .. }) => {
+                let dims = chunks.dims().map(|dims| dims[usize::from(*stepped)..].to_vec());
+                (chunks.attributes().clone(), dims)
+            }
+            _ => (Attributes::new(), None),
+        }
+    }
+
+    /// Whether it has steps: one that has none is the same in all.
+    pub fn stepped(&self) -> bool {
+        self.held.as_ref().is_ok_and(|held| held.stepped)
     }
 }

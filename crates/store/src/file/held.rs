@@ -1,7 +1,7 @@
 //! What a writing unit has of each array of a file.
 
 use super::form::{Body, Form};
-use super::runs::View;
+use super::runs::{View, SHARED_GAP_BYTES};
 use super::shape::file_mapping;
 use super::slabs::Slabs;
 use crate::FileError;
@@ -11,6 +11,10 @@ use polyduct_port::{lay_out, BundleError, PortError, PortName};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
+/// turns.
+const SCATTERED_BYTES: u64 = 128;
 
 /// An array of a file, as one unit of the writing program has it.
 pub struct Held {
@@ -87,4 +91,19 @@ pub fn named(path: &str, name: &str) -> impl Fn(LayoutError) -> FileError {
             FileError::Port(PortError::Bundle { port: port.clone(), source })
         }
     }
+}
+
+/// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each
+/// other that windows with gaps save most of the calls.
+pub fn is_scattered(held: &[Held]) -> bool {
+    let (mut bytes, mut pieces, mut windows) = (0u64, 0u64, 0u64);
+    for Held { plan, view, .. } in held {
+        let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
+        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
+            pieces += view.pieces(&table);
+            windows += with_gaps.pieces(&table);
+        }
+        bytes += plan.bytes();
+    }
+    bytes / SCATTERED_BYTES < pieces && windows < pieces / 8
 }

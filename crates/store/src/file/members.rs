@@ -57,8 +57,7 @@ impl Members {
                 port: Some(PortName::File(path.to_owned())),
                 option: "chunks",
                 found: format!("{chunks:?}"),
-                expected: "none: the arrays of a group have shapes of their own"
-                    .into(),
+                expected: "none: the arrays of a group have shapes of their own".into(),
             }));
         }
         let names: BTreeSet<&str> = arrays.iter().map(|array| array.name.as_str()).collect();

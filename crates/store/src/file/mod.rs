@@ -67,10 +67,11 @@ use std::fmt;
 use std::time::Duration;
 
 pub use arrays::ArraysReader;
-pub use found::Found;
+pub use found::{Found, FoundArray};
 pub use index::is_index;
 pub use reader::FileReader;
 pub use set::{ArraysStepMut, ArraysWriter};
+pub use tree::is_group;
 pub use writer::{FileWriter, StepMut};
 
 /// The most bytes of a chunk, unless the caller says another number.

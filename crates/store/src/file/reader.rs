@@ -2,6 +2,7 @@
 
 use super::archive;
 use super::chunks::{self, Chunked};
+use super::found::{FoundArray, Held};
 use super::io::Io;
 use super::shape::{self, Contents};
 use super::source::{open_regular, read_header, read_tensors, Source};
@@ -18,6 +19,7 @@ use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_os::clock;
 use polyduct_port::{Expect, PortError, PortName, Stats};
 use std::path::Path;
+use std::time::Duration;
 
 /// One unit's reading end of a file. Each unit reads on its own, only the bytes that it needs.
 ///
@@ -70,6 +72,15 @@ impl FileReader {
             Format::Npz => of_member(path, &name, &layout, expect, options)?,
             _ => of_file(path, &name, format, &layout, expect, options)?,
         };
+        FileReader::begin(name, (contents, descr, source), options, start)
+    }
+
+    fn begin(
+        name: String,
+        (contents, descr, source): Found,
+        options: &Options,
+        start: Duration,
+    ) -> Result<FileReader, FileError> {
         let unit = u64::from(options.port.unit);
         let plan =
             Plan::to_reader(&contents.file, &contents.program, unit).map_err(FileError::layout(&name))?;
@@ -81,7 +92,7 @@ impl FileReader {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(name)),
                 option: "layout",
-                found: format!("{layout}, of bytes"),
+                found: format!("{}, of bytes", contents.program.layout()),
                 expected: "a layout of elements: the file is Fortran-ordered and has several steps".into(),
             }));
         }
@@ -104,6 +115,31 @@ impl FileReader {
             closed: false,
             stats,
         })
+    }
+
+    /// Opens one of the arrays that were found, of which there are so many steps if it has steps, to read unit
+    /// `options.port.unit`'s part of each.
+    ///
+    /// # Errors
+    /// What is wrong with the array; [`FileError::ElemDiffers`], [`PortError::Layout`] for expectations that it does
+    /// not meet.
+    pub fn of(
+        found: FoundArray,
+        steps: u64,
+        layout: &str,
+        expect: &Expect,
+        options: &Options,
+    ) -> Result<FileReader, FileError> {
+        let start = clock::now();
+        let name = format!("{}, array {:?}", found.path, found.name);
+        let Held { mapping: file, source, stepped, fortran } = found.held?;
+        let conversion = shape::conversion(&name, file.dataset().elem(), expect)?;
+        let dataset = Dataset::new(file.dataset().shape(), expect.elem.unwrap_or(file.dataset().elem()));
+        let bound = dataset.and_then(|d| layout.parse::<Layout>()?.bind(&d, options.port.units.into()));
+        let program = bound.map_err(FileError::layout(&name))?;
+        let steps = if stepped { steps } else { 1 };
+        let contents = Contents { file, program, steps, stepped, stride: 1, fortran, conversion };
+        FileReader::begin(name, (contents, None, source), options, start)
     }
 
     /// Shape and element type of one step, as this unit reads it.
@@ -187,7 +223,7 @@ impl FileReader {
             return Ok(None);
         }
         self.options.check_interrupt(&self.path)?;
-        let mut copied = std::time::Duration::ZERO;
+        let mut copied = Duration::ZERO;
         timed(&mut copied, || self.gather(None, self.next, part))?;
         self.stats.copied += copied;
         self.stats.steps += 1;
@@ -275,7 +311,7 @@ impl FileReader {
             }));
         }
         self.options.check_interrupt(&self.path)?;
-        let mut copied = std::time::Duration::ZERO;
+        let mut copied = Duration::ZERO;
         timed(&mut copied, || self.gather_stretch(step, at, bytes))?;
         self.stats.copied += copied;
         self.stats.bytes += expected;
@@ -422,7 +458,8 @@ fn listed(mut names: Vec<&str>) -> String {
         return "nothing".into();
     }
     names.sort_unstable();
-    let listed: Vec<_> = names.iter().take(safetensors::NAMES_LISTED).map(|name| json::shorten(name)).collect();
+    let listed: Vec<_> =
+        names.iter().take(safetensors::NAMES_LISTED).map(|name| json::shorten(name)).collect();
     let listed = listed.join(", ");
     match names.len().saturating_sub(safetensors::NAMES_LISTED) {
         0 => listed,

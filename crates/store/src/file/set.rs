@@ -2,6 +2,7 @@
 
 use super::index::{self, Index, MAX_FILES};
 use super::packed::bundle;
+use super::scatter::What;
 use super::{stretch, values, FileWriter, Format, Options};
 use crate::FileError;
 use polyduct_layout::Mapping;
@@ -134,9 +135,17 @@ impl ArraysWriter {
     /// # Errors
     /// [`PortError::BadOption`] for what JSON cannot have, and for more than a file has room for.
     pub fn set_values(&mut self, packed: &[u8]) -> Result<(), FileError> {
+        self.set_values_of(self.next_step(), packed)
+    }
+
+    /// The same of any step.
+    ///
+    /// # Errors
+    /// As [`set_values`](Self::set_values).
+    pub fn set_values_of(&mut self, step: u64, packed: &[u8]) -> Result<(), FileError> {
         match self.index {
             Some(_) => self.values = values::to_json(packed, &self.path.display().to_string())?,
-            None => self.files[0].set_values(packed)?,
+            None => self.files[0].set_values(step, packed)?,
         }
         Ok(())
     }
@@ -181,6 +190,60 @@ impl ArraysWriter {
             index.write(&[])?;
         }
         Ok(())
+    }
+
+    /// Writes a stretch of one of the arrays, whoever's part it is: bytes of it, row-major, from byte `at` on, of a step
+    /// that has not been ended. The units together write each byte of each array and step, in any order, and then
+    /// [end](Self::end_steps) all steps.
+    ///
+    /// # Errors
+    /// [`PortError::WrongSize`] for what is not in it; then as [`write`](Self::write).
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn write_stretch(&mut self, array: usize, step: u64, at: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let (file, own) = self.place(array);
+        self.files[file].write_of(own, step, What::Stretch { at, bytes })
+    }
+
+    /// The same of this unit's part of one of the arrays, for all units.
+    ///
+    /// # Errors
+    /// [`PortError::WrongSize`]; then as [`write`](Self::write).
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn write_array(&mut self, array: usize, step: u64, part: &[u8]) -> Result<(), FileError> {
+        let (file, own) = self.place(array);
+        self.files[file].write_of(own, step, What::Part(part))
+    }
+
+    /// Bytes of which a [stretch](Self::write_stretch) of an array should have a whole number; `None` where only whole
+    /// [parts](Self::write_array) of it can be written.
+    ///
+    /// # Panics
+    /// Where there is no such array.
+    pub fn stretch_unit(&self, array: usize) -> Option<u64> {
+        let (file, own) = self.place(array);
+        self.files[file].stretch_unit_of(own)
+    }
+
+    /// Ends so many steps, of which all arrays are written.
+    ///
+    /// # Errors
+    /// What has become of other units.
+    pub fn end_steps(&mut self, steps: u64) -> Result<(), FileError> {
+        self.files.iter_mut().try_for_each(|file| file.end_steps(steps))?;
+        match &mut self.index {
+            Some((index, _)) => index.end_steps(steps),
+            None => Ok(()),
+        }
+    }
+
+    /// The file of an array, and which of its arrays it is.
+    fn place(&self, array: usize) -> (usize, usize) {
+        let file = self.places[array];
+        (file, array - self.places.partition_point(|&other| other < file))
     }
 
     /// Gives this unit's parts to be filled and [published](ArraysStepMut::publish); their content is undefined.

@@ -145,7 +145,10 @@ pub fn of_raw(
 }
 
 /// The conversion from the file's element type, if one is needed.
-fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Conversion>, FileError> {
+///
+/// # Errors
+/// [`FileError::ElemDiffers`] where it is not asked for, or there is none.
+pub fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Conversion>, FileError> {
     let expected = match expect.elem {
         Some(e) if e != found => e,
         _ => return Ok(None),

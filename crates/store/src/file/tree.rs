@@ -86,7 +86,7 @@ pub fn attributes(values: &[String], steps: Option<u64>) -> Attributes {
 /// What a directory is.
 enum Node {
     Group(Attributes),
-    Array(Result<zarr::Array, ZarrError>),
+    Array(Box<Result<zarr::Array, ZarrError>>),
 }
 
 /// What the directory is that has a name beneath another; `None` where it is neither array nor group.
@@ -103,11 +103,12 @@ fn node(dir: &OwnedFd, at: &str, path: &str, options: &Options) -> Result<Option
                 let attributes = document.get("attributes").and_then(Value::as_object).cloned();
                 Node::Group(attributes.unwrap_or_default())
             }
-            _ => Node::Array(zarr::Array::parse(&text)),
+            _ => Node::Array(zarr::Array::parse(&text).into()),
         }));
     }
     if let Some(array) = text(".zarray")? {
-        return Ok(Some(Node::Array(zarr::Array::parse_v2(&array, text(".zattrs")?.as_deref()))));
+        let array = zarr::Array::parse_v2(&array, text(".zattrs")?.as_deref());
+        return Ok(Some(Node::Array(array.into())));
     }
     match text(".zgroup")? {
         Some(_) => Ok(Some(Node::Group(text(".zattrs")?.map(object).unwrap_or_default()))),
@@ -151,7 +152,7 @@ impl Walk<'_> {
             match node(&self.dir, &format!("{name}/"), &path, self.options)? {
                 Some(Node::Group(_)) if depth < MAX_DEPTH => self.group(&format!("{name}/"), depth + 1)?,
                 Some(Node::Array(array)) if self.arrays.len() < MAX_ARRAYS => {
-                    let held = self.array(&name, array);
+                    let held = self.array(&name, *array);
                     self.arrays.push(FoundArray { name, path: path.clone(), held });
                 }
                 Some(_) => {
@@ -174,11 +175,21 @@ impl Walk<'_> {
         let dataset = Dataset::new(shape, array.elem).map_err(FileError::layout(&path))?;
         let (mapping, grid) = chunks::mapping(&array, &dataset, &path)?;
         let chunked = Chunked::new(self.dir.clone(), format!("{name}/"), array, grid);
-        Ok(Held { mapping, source: Source::Chunks(Box::new(chunked)), stepped })
+        Ok(Held { mapping, source: Source::Chunks(Box::new(chunked)), stepped, fortran: false })
     }
 }
 
 /// Whether a directory may be what a name is: where the file system does not tell, it is looked at.
 fn may_be_dir(file_type: rustix::fs::FileType) -> bool {
     matches!(file_type, rustix::fs::FileType::Directory | rustix::fs::FileType::Unknown)
+}
+
+/// Whether what has a path is a group of Zarr: then it holds arrays that have names.
+///
+/// # Errors
+/// [`FileError::System`], [`FileError::BadPath`], [`FileError::BadZarr`].
+pub fn is_group(path: &Path) -> Result<bool, FileError> {
+    let name = path.display().to_string();
+    let dir = chunks::open_dir(path, &name)?;
+    Ok(matches!(node(&dir, "", &name, &Options::default())?, Some(Node::Group(_))))
 }

@@ -4,12 +4,12 @@ mod end;
 
 use super::boxes::Boxes;
 use super::form::{Body, Form};
-use super::held::{hold, Given, Held};
+use super::held::{hold, is_scattered, Given, Held};
 use super::io::Io;
 use super::link::{meet, WriteEnd};
 use super::member::Welcome;
 use super::members::Member;
-use super::runs::{View, SHARED_GAP_BYTES};
+use super::runs::SHARED_GAP_BYTES;
 use super::scatter::{Scatter, What};
 use super::slabs::{Chunks, Slabs};
 use super::target::{Draft, Target};
@@ -28,9 +28,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
-/// turns.
-const SCATTERED_BYTES: u64 = 128;
 /// Turns of many units take longer than short pieces.
 const SHARING_UNITS: u32 = 64;
 
@@ -218,16 +215,12 @@ impl FileWriter {
         &self.arrays
     }
 
-    /// Has these values, packed, go with the step of a file of several arrays, as text in its header. Those of unit
-    /// 0 count.
-    ///
-    /// # Errors
-    /// [`PortError::BadOption`] for what JSON cannot have, or more than a few thousand bytes of it.
-    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), FileError> {
+    /// Has these values, packed, go with a step of several arrays. Those of unit 0 count.
+    pub(super) fn set_values(&mut self, step: u64, packed: &[u8]) -> Result<(), FileError> {
         let values = values::to_json(packed, &self.path)?;
         match &self.form.body {
             Body::Packed(packed) => return packed.say(&values, &self.options, &self.path),
-            Body::Group(members) if self.options.port.unit == 0 => members.say(self.next, &values),
+            Body::Group(members) if self.options.port.unit == 0 => members.say(step, &values),
             _ => {}
         }
         Ok(())
@@ -267,13 +260,7 @@ impl FileWriter {
     pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
         self.check_open()?;
         if part.len() != self.len {
-            return Err(FileError::Port(PortError::WrongSize {
-                port: PortName::File(self.path.clone()),
-                unit: Some(self.options.port.unit),
-                array: Box::default(),
-                expected: self.len as u64,
-                found: part.len() as u64,
-            }));
+            return Err(self.wrong_size(usize::MAX, self.len as u64, part.len() as u64));
         }
         let parts: Vec<&[u8]> = self.held.iter().map(|held| &part[held.at.clone()]).collect();
         self.write_parts(&parts)
@@ -286,15 +273,6 @@ impl FileWriter {
     /// As [`write`](Self::write).
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         self.check_open()?;
-        let wrong = |array: &str, expected: usize, found: usize| {
-            Err(FileError::Port(PortError::WrongSize {
-                port: PortName::File(self.path.clone()),
-                unit: Some(self.options.port.unit),
-                array: array.into(),
-                expected: expected as u64,
-                found: found as u64,
-            }))
-        };
         if parts.len() != self.held.len() {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(self.path.clone())),
@@ -306,15 +284,14 @@ impl FileWriter {
         for (n, (part, held)) in parts.iter().zip(&self.held).enumerate() {
             let is_given = self.next > 0 && self.form.is_constant(n);
             if part.len() != held.at.len() && !(is_given && part.is_empty()) {
-                let name = self.arrays.get(n).map_or("", |array| &array.name);
-                return wrong(name, held.at.len(), part.len());
+                return Err(self.wrong_size(n, held.at.len() as u64, part.len() as u64));
             }
         }
         self.write_parts(parts)
     }
 
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
-        self.check_room()?;
+        self.check_room(self.next)?;
         // What was compressed is not written twice.
         if self.form.slabs_of(0).and_then(Slabs::boxes).is_none() {
             self.done = 0;
@@ -322,7 +299,7 @@ impl FileWriter {
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || {
             while let Some(part) = parts.get(self.done) {
-                self.scatter(self.done, What::Part(part))?;
+                self.scatter(self.done, self.next, What::Part(part))?;
                 self.done += 1;
             }
             Ok(())
@@ -337,8 +314,8 @@ impl FileWriter {
     }
 
     /// Whether the file has room for another step.
-    fn check_room(&self) -> Result<(), FileError> {
-        match matches!(self.form.body, Body::Packed(_)) && self.next > 0 {
+    fn check_room(&self, step: u64) -> Result<(), FileError> {
+        match matches!(self.form.body, Body::Packed(_)) && step > 0 {
             true => Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(self.path.clone())),
                 option: "steps",
@@ -357,7 +334,7 @@ impl FileWriter {
     /// What has become of other units.
     pub fn step_mut(&mut self) -> Result<StepMut<'_>, FileError> {
         self.check_open()?;
-        self.check_room()?;
+        self.check_room(self.next)?;
         stretch::resize(&mut self.part, self.len, &self.path)?;
         Ok(StepMut { writer: self })
     }
@@ -369,24 +346,40 @@ impl FileWriter {
     /// # Errors
     /// [`PortError::WrongSize`] for what is not in a step; then as [`write`](Self::write).
     pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), FileError> {
+        self.write_of(0, self.next, What::Stretch { at, bytes })
+    }
+
+    /// Writes of one of the arrays, in a step that has not been ended: a stretch of it, whoever's part it is, or this
+    /// unit's part.
+    pub(super) fn write_of(&mut self, array: usize, step: u64, what: What<'_>) -> Result<(), FileError> {
         self.check_open()?;
-        let (found, expected) = (bytes.len() as u64, self.form.dataset.len_bytes().saturating_sub(at));
-        if found > expected {
-            return Err(FileError::Port(PortError::WrongSize {
-                port: PortName::File(self.path.clone()),
-                unit: Some(self.options.port.unit),
-                array: Box::default(),
-                expected,
-                found,
-            }));
+        let held = &self.held[array];
+        let (found, expected, most) = match what {
+            What::Part(part) => (part.len() as u64, held.at.len() as u64, held.at.len() as u64),
+            What::Stretch { at, bytes } => {
+                (bytes.len() as u64, held.mapping.dataset().len_bytes().saturating_sub(at), 0)
+            }
+        };
+        if found > expected || found < most {
+            return Err(self.wrong_size(array, expected, found));
         }
         let mut copied = Duration::ZERO;
-        self.check_room()?;
-        let written = timed(&mut copied, || self.scatter(0, What::Stretch { at, bytes }));
+        self.check_room(step)?;
+        let written = timed(&mut copied, || self.scatter(array, step, what));
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
         self.stats.bytes += found;
         Ok(())
+    }
+
+    fn wrong_size(&self, array: usize, expected: u64, found: u64) -> FileError {
+        FileError::Port(PortError::WrongSize {
+            port: PortName::File(self.path.clone()),
+            unit: Some(self.options.port.unit),
+            array: self.arrays.get(array).map_or("", |array| &array.name).into(),
+            expected,
+            found,
+        })
     }
 
     /// Ends the next step, of which the units have written all [stretches](Self::write_stretch).
@@ -405,6 +398,23 @@ impl FileWriter {
         Ok(())
     }
 
+    /// Ends so many steps, of which all arrays are written.
+    pub(super) fn end_steps(&mut self, steps: u64) -> Result<(), FileError> {
+        self.check_open()?;
+        self.stats.steps += steps - self.next;
+        self.next = steps;
+        Ok(())
+    }
+
+    /// The same for one of the arrays; `None` where only parts of it can be written: its chunks hold several steps and
+    /// are encoded.
+    pub(super) fn stretch_unit_of(&self, array: usize) -> Option<u64> {
+        match self.form.slabs_of(array).and_then(Slabs::boxes) {
+            Some(boxes) => (boxes.steps == 1).then(|| boxes.stretch_unit()),
+            None => Some(1),
+        }
+    }
+
     /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written
     /// twice; any does.
     pub fn stretch_unit(&self) -> u64 {
@@ -412,10 +422,8 @@ impl FileWriter {
     }
 
     /// Carries the plan out for the next step, or writes a stretch of it.
-    fn scatter(&mut self, array: usize, what: What<'_>) -> Result<(), FileError> {
-        let FileWriter {
-            state, path, options, held, form, chunks, lock, buffer, stats, next, reserved, ..
-        } = self;
+    fn scatter(&mut self, array: usize, step: u64, what: What<'_>) -> Result<(), FileError> {
+        let FileWriter { state, path, options, held, form, chunks, lock, buffer, stats, reserved, .. } = self;
         let State::Open(link) = state else {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
@@ -425,7 +433,7 @@ impl FileWriter {
         let mut own = false;
         if let Body::Group(members) = &form.body {
             let Member { name, slabs, .. } = &members.arrays[array];
-            if *next > 0 && form.is_constant(array) {
+            if step > 0 && form.is_constant(array) {
                 return Ok(());
             }
             // Thousands of arrays would keep as many files open.
@@ -436,11 +444,11 @@ impl FileWriter {
             None => (chunks.as_mut(), lock.as_ref(), reserved),
         };
         let turns = Io { file: lock.unwrap_or(io.file), ..io };
-        let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step: *next, reserved };
+        let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step, reserved };
         match chunks {
             Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
             Some(chunks) => scatter.fill_chunks(what, chunks),
-            None => scatter.fill_file(what, (form.step_at(*next), form.dataset.len_bytes()), *file_at),
+            None => scatter.fill_file(what, (form.step_at(step), form.dataset.len_bytes()), *file_at),
         }
     }
 }
@@ -480,19 +488,4 @@ impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.writer.part
     }
-}
-
-/// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each
-/// other that windows with gaps save most of the calls.
-fn is_scattered(held: &[Held]) -> bool {
-    let (mut bytes, mut pieces, mut windows) = (0u64, 0u64, 0u64);
-    for Held { plan, view, .. } in held {
-        let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
-        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-            pieces += view.pieces(&table);
-            windows += with_gaps.pieces(&table);
-        }
-        bytes += plan.bytes();
-    }
-    bytes / SCATTERED_BYTES < pieces && windows < pieces / 8
 }

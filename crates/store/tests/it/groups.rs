@@ -125,7 +125,10 @@ fn names_and_options_that_a_group_cannot_have() {
     for name in ["g.zarr", "g.npz"] {
         let path = place.file(name);
         let format = Format::of_path(&path).unwrap();
-        let error = ArraysWriter::open(&path, format, &[open.clone()], &options).err().unwrap().to_string();
+        let error = ArraysWriter::open(&path, format, std::slice::from_ref(&open), &options)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("changes from step to step"), "{error}");
     }
     assert!(place.names().is_empty());

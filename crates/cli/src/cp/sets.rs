@@ -1,0 +1,332 @@
+//! Copies of several arrays with names: files array by array, some MiB at a time; pipes in whole steps.
+
+use super::ends::{Source, Target};
+use super::ports::{compare_ports, room};
+use super::stretches::Stretches;
+use super::{of_pattern, port, ports, CpArgs, CpError, Moved};
+use crate::layout::{Dataset, Layout};
+use polyduct::store::zarr::Compression;
+use polyduct::{open, Array, Changes, Each, Error, Open, Rule};
+
+/// Several arrays that are copied.
+pub struct Set<'a> {
+    args: &'a CpArgs,
+    /// What a pipe brings; files say it when they are opened.
+    brought: Option<Vec<Array>>,
+    arrays: usize,
+}
+
+impl<'a> Set<'a> {
+    /// The arrays of the source, if it has several, with names.
+    ///
+    /// # Errors
+    /// Where the source is not there; options that only one array can have.
+    pub fn of(args: &'a CpArgs) -> Result<Option<Set<'a>>, CpError> {
+        if super::stream::of(&args.src, polyduct::Mode::Read).is_some() {
+            return Ok(None);
+        }
+        let failed = failed(&args.src);
+        let brought = match open(&args.src).has_names().map_err(&failed)? {
+            Some(false) => return Ok(None),
+            Some(true) => None,
+            None => {
+                let arrays = port(args, &args.src, 0, "look").describe().map_err(&failed)?;
+                if arrays.iter().all(|array| array.name.is_empty()) {
+                    return Ok(None);
+                }
+                Some(arrays)
+            }
+        };
+        let refused = [
+            ("shape", args.shape.is_some()),
+            ("attrs", args.attrs.is_some()),
+            ("dims", args.dims.is_some()),
+            ("chunks", args.chunks.is_some()),
+            ("dtype without --convert", args.dtype.is_some() && !args.convert),
+        ];
+        if let Some((option, _)) = refused.into_iter().find(|refused| refused.1) {
+            return Err(CpError::OneArray { src: args.src.clone(), option });
+        }
+        for text in &args.layout {
+            let layout = of_pattern(text).map_or(&text[..], |(_, layout)| layout);
+            let parsed = layout.parse::<Layout>();
+            parsed.map_err(|error| CpError::LayoutOf { text: text.clone(), error })?;
+        }
+        let arrays = match &brought {
+            Some(brought) => brought.iter().filter(|array| wanted(args, &array.name)).count(),
+            None => {
+                let each = each(args, &args.src, 0, "look")?;
+                each.arrays().map_err(failed)?.len()
+            }
+        };
+        match arrays {
+            0 => Err(CpError::NoneFits { src: args.src.clone() }),
+            arrays => Ok(Some(Set { args, brought, arrays })),
+        }
+    }
+
+    /// How many, for people.
+    pub fn count(&self) -> String {
+        match self.arrays {
+            1 => ", an array".into(),
+            n => format!(", {n} arrays"),
+        }
+    }
+
+    /// Copies what a unit has to copy; gives the number of steps.
+    pub fn copy_unit(&self, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+        match (&self.brought, is_pipe(&self.args.dst)) {
+            (None, false) => self.between_files(unit, moved),
+            (brought, _) => self.in_steps(brought.as_deref(), unit, moved),
+        }
+    }
+
+    fn between_files(&self, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+        let args = self.args;
+        let of_dst = failed(&args.dst);
+        let each = each(args, &args.src, unit, "in")?;
+        let (steps, listed) = (each.steps(), each.arrays().map_err(failed(&args.src))?);
+        if unit == 0 {
+            let bytes = |(_, dataset, stepped): &(&str, Dataset, bool)| {
+                dataset.len_bytes().saturating_mul(if *stepped { steps } else { 1 })
+            };
+            moved.expect(listed.iter().map(bytes).fold(0, u64::saturating_add));
+        }
+        let arrays = arrays(args, &listed);
+        let mut to = self.target(unit).stepped(listed.iter().any(|(.., stepped)| *stepped));
+        for ((name, ..), (attributes, dims)) in listed.iter().zip(each.about()) {
+            to = to.about_array(name, attributes, dims);
+        }
+        let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
+        let copy = || -> Result<(), CpError> {
+            for step in 0..steps {
+                if !each.values(step).is_empty() {
+                    to.set_values_of(step, each.values(step)).map_err(&of_dst)?;
+                }
+            }
+            for (n, port) in each.read(|name, dataset| layout(args, name, dataset)).enumerate() {
+                let mut source = Source::of_array(args, port.map_err(failed(&args.src))?);
+                let mut target = Target::of_array(args, &mut to, n);
+                match Stretches::between(args, unit, &source, &target) {
+                    Some(stretches) => stretches.copy(&mut source, &mut target, moved)?,
+                    None => ports::in_steps(args, &mut source, &mut target, moved)?,
+                };
+            }
+            to.end_steps(steps).map_err(&of_dst)
+        };
+        if let Err(error) = copy() {
+            to.abort();
+            return Err(error);
+        }
+        to.close().map_err(&of_dst)?;
+        Ok(steps)
+    }
+
+    /// From a pipe, or into one: each step as a whole.
+    fn in_steps(&self, brought: Option<&[Array]>, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+        let args = self.args;
+        let (of_src, of_dst) = (failed(&args.src), failed(&args.dst));
+        let describe = || port(args, &args.src, unit, "look").describe().map_err(&of_src);
+        let described = brought.map_or_else(describe, |arrays| Ok(arrays.to_vec()))?;
+        let rules: Vec<Rule> = described
+            .iter()
+            .filter(|array| wanted(args, &array.name))
+            .map(|array| Rule {
+                pattern: array.name.clone(),
+                layout: layout(args, &array.name, &array.dataset),
+                ..Rule::default()
+            })
+            .collect();
+        let mut from =
+            converted(args, port(args, &args.src, unit, "in")).read_arrays(&rules).map_err(&of_src)?;
+        let arrays: Vec<Array> = from
+            .arrays()
+            .iter()
+            .map(|part| Array {
+                name: part.name.clone(),
+                dataset: *part.mapping.dataset(),
+                layout: part.mapping.layout().to_string(),
+                open: part.open,
+            })
+            .collect();
+        let mut to = self.target(unit).write_arrays(&arrays).map_err(&of_dst)?;
+        let mut memory = room(from.local_len_bytes() as u64, &args.src)?;
+        let mut count = 0;
+        let mut copy = || -> Result<(), CpError> {
+            loop {
+                if from.peek().map_err(&of_src)?.is_none() {
+                    return Ok(());
+                }
+                for (n, part) in from.arrays().iter().enumerate() {
+                    if matches!(part.open, Some(Changes::Dim(_) | Changes::Whole)) {
+                        to.bring(n, part.mapping.dataset().shape()).map_err(&of_dst)?;
+                    }
+                }
+                if from.read(&mut memory).map_err(&of_src)?.is_none() {
+                    return Ok(());
+                }
+                to.set_values(from.values()).map_err(&of_dst)?;
+                let parts: Vec<&[u8]> = from.arrays().iter().map(|part| &memory[part.at.clone()]).collect();
+                let bytes: usize = parts.iter().map(|part| part.len()).sum();
+                to.write_arrays(&parts).map_err(&of_dst)?;
+                moved.add(bytes as u64);
+                count += 1;
+            }
+        };
+        if let Err(error) = copy() {
+            to.abort();
+            return Err(error);
+        }
+        to.close().map_err(&of_dst)?;
+        from.close().map_err(&of_src)?;
+        Ok(count)
+    }
+
+    fn target(&self, unit: u32) -> Open {
+        let port = port(self.args, &self.args.dst, unit, "out");
+        match self.args.compress {
+            Compression::None => port,
+            compression => port.compress(compression),
+        }
+    }
+
+    /// Reads both sides again and compares them; gives the number of steps.
+    pub fn compare_unit(&self, unit: u32, moved: &Moved) -> Result<u64, CpError> {
+        let args = self.args;
+        let left = each(args, &args.src, unit, "verify-in")?;
+        let right = each(args, &args.dst, unit, "verify-out")?;
+        let differ = |what: String| CpError::SetsDiffer { what };
+        let (steps, of_src, of_dst) = (left.steps(), failed(&args.src), failed(&args.dst));
+        let (ours, theirs) = (left.arrays().map_err(&of_src)?, right.arrays().map_err(&of_dst)?);
+        if let Some(n) = (0..ours.len().max(theirs.len())).find(|&n| ours.get(n) != theirs.get(n)) {
+            let name = |all: &[(&str, Dataset, bool)]| {
+                all.get(n).map_or("nothing more".to_owned(), |(name, d, _)| {
+                    format!("{name:?}, {:?} of {}", d.shape(), d.elem())
+                })
+            };
+            let (ours, theirs) = (name(&ours), name(&theirs));
+            return Err(differ(format!("{} has {ours}, and {} has {theirs}", args.src, args.dst)));
+        }
+        if let Some(step) = (0..steps.max(right.steps())).find(|&s| left.values(s) != right.values(s)) {
+            return Err(differ(format!("the values of step {step} are others in {}", args.dst)));
+        }
+        let shape = |name: &str, dataset: &Dataset| layout(args, name, dataset);
+        for (left, right) in left.read(shape).zip(right.read(shape)) {
+            compare_ports(args, unit, left.map_err(&of_src)?, right.map_err(&of_dst)?, moved)?;
+        }
+        Ok(steps)
+    }
+}
+
+fn failed(url: &str) -> impl Fn(Error) -> CpError + '_ {
+    super::at_open(url)
+}
+
+fn is_pipe(url: &str) -> bool {
+    url.starts_with("pipe:") || url == "-"
+}
+
+/// Whether an array is copied: all are where no pattern is given.
+fn wanted(args: &CpArgs, name: &str) -> bool {
+    args.plain_layout().is_some() || args.layout.is_empty() || by_pattern(args, name).is_some()
+}
+
+fn by_pattern<'a>(args: &'a CpArgs, name: &str) -> Option<&'a str> {
+    let fits = |pattern: &str| Rule { pattern: pattern.to_owned(), ..Rule::default() }.fits(name);
+    args.layout
+        .iter()
+        .filter_map(|layout| of_pattern(layout))
+        .find(|(p, _)| fits(p))
+        .map(|(_, layout)| layout)
+}
+
+/// How the units divide an array between them.
+fn layout(args: &CpArgs, name: &str, dataset: &Dataset) -> String {
+    match by_pattern(args, name).unwrap_or(args.layout()) {
+        // One element cannot be divided.
+        "block,..." if dataset.shape().is_empty() => "...".into(),
+        layout => layout.to_owned(),
+    }
+}
+
+fn converted(args: &CpArgs, port: Open) -> Open {
+    match &args.dtype {
+        Some(dtype) => port.elem(dtype.elem).convert(args.convert),
+        None => port,
+    }
+}
+
+/// The arrays of files, those that are wanted.
+fn each(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Result<Each, CpError> {
+    let mut each = converted(args, port(args, url, unit, purpose)).each().map_err(failed(url))?;
+    each.retain(|name| wanted(args, name));
+    Ok(each)
+}
+
+/// What is written.
+fn arrays(args: &CpArgs, listed: &[(&str, Dataset, bool)]) -> Vec<Array> {
+    let has_steps = listed.iter().any(|(.., stepped)| *stepped);
+    let array = |&(name, dataset, stepped): &(&str, Dataset, bool)| Array {
+        name: name.to_owned(),
+        dataset,
+        layout: layout(args, name, &dataset),
+        open: (has_steps && !stepped).then_some(Changes::Never),
+    };
+    listed.iter().map(array).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use polyduct::layout::ElemType;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: CpArgs,
+    }
+
+    #[test]
+    fn verification_finds_what_differs() {
+        let dir = std::env::temp_dir().join(format!("polyduct-cp-verify-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let write = |name: &str, arrays: &[(&str, u8)], time: i64| {
+            let path = dir.join(name).display().to_string();
+            let array = |(name, _): &(&str, u8)| Array {
+                name: (*name).into(),
+                dataset: Dataset::new(&[4], ElemType::U8).unwrap(),
+                layout: "...".into(),
+                open: None,
+            };
+            let all: Vec<Array> = arrays.iter().map(array).collect();
+            let mut out = open(&path).unit(0).units(1).write_arrays(&all).unwrap();
+            out.set_values(&polyduct::values::pack(vec![("time".into(), time.into())]).unwrap()).unwrap();
+            let parts: Vec<[u8; 4]> = arrays.iter().map(|(_, fill)| [1, 2, 3, *fill]).collect();
+            out.write_arrays(&parts.iter().map(|part| &part[..]).collect::<Vec<_>>()).unwrap();
+            out.close().unwrap();
+            path
+        };
+        let left = write("left.npz", &[("a", 7), ("b", 8)], 1);
+        for (n, (arrays, time, why)) in [
+            (&[("a", 7), ("b", 8)][..], 1, None),
+            (&[("a", 7), ("b", 9)], 1, Some("byte 3 of the row-major array")),
+            (&[("a", 7)], 1, Some("and ")),
+            (&[("a", 7), ("c", 8)], 1, Some("has \"c\"")),
+            (&[("a", 7), ("b", 8)], 2, Some("the values of step 0")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let right = write(&format!("{n}.zarr"), arrays, time);
+            let Cli { args } = Cli::parse_from(["cp", &left, &right]);
+            let set = Set::of(&args).unwrap().unwrap();
+            let found = set.compare_unit(0, &Moved::default()).map_err(|e| e.to_string());
+            match why {
+                None => assert_eq!(found, Ok(1)),
+                Some(why) => assert!(found.as_ref().unwrap_err().contains(why), "{found:?}"),
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,199 @@
+//! `cp` and `ls` of several arrays with names.
+
+mod common;
+use common::*;
+use polyduct::layout::{Dataset, ElemType};
+use polyduct::{open, values, Array, Rule};
+use std::path::Path;
+
+const STEPS: u64 = 3;
+
+fn array(name: &str, shape: &[u64], elem: ElemType) -> Array {
+    let dataset = Dataset::new(shape, elem).unwrap();
+    Array { name: name.into(), dataset, layout: "...".into(), open: None }
+}
+
+fn arrays() -> Vec<Array> {
+    vec![
+        array("encoder/w", &[300, 40], ElemType::F32),
+        array("encoder/b", &[40], ElemType::F32),
+        array("scale", &[], ElemType::F64),
+        array("none", &[0, 4], ElemType::U8),
+    ]
+}
+
+fn content(n: usize, step: u64, len: usize) -> Vec<u8> {
+    // Numbers that bfloat16 has.
+    (0..len / 4).map(|at| (((at * 7 + n) as u64 + step) % 128) as f32).flat_map(f32::to_le_bytes).collect()
+}
+
+fn write(path: &str, steps: u64) {
+    let arrays = arrays();
+    let mut out = open(path).unit(0).units(1).write_arrays(&arrays).unwrap();
+    for step in 0..steps {
+        let parts: Vec<Vec<u8>> = arrays
+            .iter()
+            .enumerate()
+            .map(|(n, a)| content(n, step, a.dataset.len_bytes() as usize))
+            .collect();
+        let said = vec![("time".to_owned(), values::Value::from(step as f64))];
+        out.set_values(&values::pack(said).unwrap()).unwrap();
+        out.write_arrays(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+    }
+    out.close().unwrap();
+}
+
+/// The arrays that a file has, and what is in them in each step.
+fn read(path: &str) -> Vec<Vec<(String, Vec<u8>)>> {
+    let rule = Rule { pattern: "*".into(), layout: "...".into(), ..Rule::default() };
+    let mut port = open(path).unit(0).units(1).read_arrays(&[rule]).unwrap();
+    let mut memory = vec![0; port.local_len_bytes()];
+    let mut steps = Vec::new();
+    while let Some(step) = port.read(&mut memory).unwrap() {
+        let said = values::unpack(port.values()).unwrap();
+        assert_eq!(said, [("time".to_owned(), values::Value::from(step as f64))], "{path}");
+        steps.push(port.arrays().iter().map(|a| (a.name.clone(), memory[a.at.clone()].to_vec())).collect());
+    }
+    steps
+}
+
+fn expected(steps: u64) -> Vec<Vec<(String, Vec<u8>)>> {
+    let of = |step| {
+        let one =
+            |(n, a): (usize, &Array)| (a.name.clone(), content(n, step, a.dataset.len_bytes() as usize));
+        let mut all: Vec<_> = arrays().iter().enumerate().map(one).collect();
+        all.sort();
+        all
+    };
+    (0..steps).map(of).collect()
+}
+
+fn copied(args: &[&str]) -> String {
+    let o = output(&[&["cp"], args].concat());
+    assert_eq!(o.status.code(), Some(0), "{args:?}: {}", text(&o.stderr));
+    text(&o.stderr)
+}
+
+#[test]
+fn sets_are_copied_between_all_forms() {
+    let dir = Scratch::new("cp-sets");
+    let first = dir.path("m.safetensors");
+    write(&first, 1);
+    let names = ["a.npz", "b.zarr", "c.safetensors.index.json", "d.zarr", "e.safetensors"];
+    let mut from = first;
+    for (n, name) in names.iter().enumerate() {
+        let to = dir.path(name);
+        let units = (n % 3 + 1).to_string();
+        let mut args = vec![&from[..], &to, "--verify", "--units", &units];
+        if *name == "d.zarr" {
+            args.extend(["--compress", "zstd"]);
+        }
+        let said = copied(&args);
+        assert!(said.contains("4 arrays in 1 step") && said.ends_with("verified\n"), "{said}");
+        assert_eq!(read(&to), expected(1), "{to}");
+        from = to;
+    }
+    // Into a directory, under the name that it had.
+    std::fs::create_dir(dir.path("inner")).unwrap();
+    copied(&[&from, &dir.path("inner")]);
+    assert!(Path::new(&dir.path("inner/e.safetensors")).is_file());
+}
+
+#[test]
+fn steps_go_from_group_to_group_and_nowhere_else() {
+    let dir = Scratch::new("cp-set-steps");
+    let (a, b, npz) = (dir.path("a.zarr"), dir.path("b.zarr"), dir.path("c.npz"));
+    write(&a, STEPS);
+    for extra in [&[][..], &["--compress", "zstd"]] {
+        let said = copied(&[&[&a[..], &b, "--units", "2", "--verify"], extra].concat());
+        assert!(said.contains("in 3 steps"), "{said}");
+        assert_eq!(read(&b), expected(STEPS));
+    }
+    let o = output(&["cp", &a, &npz]);
+    assert!(o.status.code() == Some(2) && text(&o.stderr).contains("a second one"), "{}", text(&o.stderr));
+    assert!(!Path::new(&npz).exists());
+}
+
+#[test]
+fn some_are_copied_and_converted() {
+    let dir = Scratch::new("cp-set-some");
+    let (from, to) = (dir.path("m.npz"), dir.path("h.safetensors"));
+    write(&from, 1);
+    for units in ["1", "2"] {
+        copied(&[
+            &from,
+            &to,
+            "--layout",
+            "encoder/*=block,...",
+            "--convert",
+            "--dtype",
+            "bf16",
+            "--units",
+            units,
+        ]);
+        let o = output(&["ls", &to, "--json"]);
+        let rows: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+        let rows: Vec<_> = rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| (r["name"].as_str().unwrap(), r["dtype"].as_str().unwrap()))
+            .collect();
+        assert_eq!(rows, [("encoder/b", "bf16"), ("encoder/w", "bf16")]);
+        let back = dir.path("back.npz");
+        copied(&[&to, &back, "--convert", "--dtype", "f4"]);
+        assert_eq!(read(&back)[0][..], expected(1)[0][..2]);
+    }
+    for (args, status, why) in [
+        (&["--layout", "decoder/*=..."][..], 1, "no array has a name"),
+        (&["--layout", "*=blok"], 2, "--layout"),
+        (&["--shape", "3"], 2, "several arrays; --shape is for one"),
+    ] {
+        let o = output(&[&["cp", &from, &dir.path("x.npz")], args].concat());
+        assert!(o.status.code() == Some(status) && text(&o.stderr).contains(why), "{}", text(&o.stderr));
+    }
+    assert!(!Path::new(&dir.path("x.npz")).exists());
+    let one = dir.path("one.npy");
+    copied(&[&format!("{from}#encoder/w"), &one]);
+    let o = output(&["cp", &one, &dir.path("y.npy"), "--layout", "a*=block"]);
+    assert!(o.status.code() == Some(2) && text(&o.stderr).contains("without a name"), "{}", text(&o.stderr));
+}
+
+#[test]
+fn pipes_carry_sets() {
+    let dir = Scratch::new("cp-set-pipe");
+    let (a, b) = (dir.path("a.zarr"), dir.path("b.zarr"));
+    write(&a, STEPS);
+    let pipe = format!("pipe:sets-{}", std::process::id());
+    let from = std::thread::spawn({
+        let (a, pipe) = (a.clone(), pipe.clone());
+        move || output(&["cp", &a, &pipe, "--units", "2"])
+    });
+    let listed = output(&["ls", &pipe]);
+    let said = text(&listed.stdout);
+    assert!(said.contains("encoder/w") && said.contains("300x40") && said.contains("LAYOUT"), "{said}");
+    copied(&[&pipe, &b, "--units", "3"]);
+    assert_eq!(from.join().unwrap().status.code(), Some(0));
+    assert_eq!(read(&b), expected(STEPS));
+}
+
+#[test]
+fn ls_lists_what_there_is() {
+    let dir = Scratch::new("ls");
+    let (group, npy, store) = (dir.path("g.zarr"), dir.path("x.npy"), dir.path("s"));
+    write(&group, STEPS);
+    copied(&[&format!("{group}/encoder/b"), &npy]);
+    let said = text(&output(&["ls", &group]).stdout);
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "SHAPE", "DTYPE", "STEPS", "SIZE"]);
+    assert_eq!(lines[2], ["encoder/w", "300x40", "f32", "3", "144", "kB"]);
+    assert!(text(&output(&["ls", &npy]).stdout).contains("3x40"));
+    assert!(output(&["store", "create", &store, "--units", "2", "--parity", "1"]).status.success());
+    copied(&[&npy, &format!("store:{store}/runs/b")]);
+    for (url, there) in [("", true), ("/runs", true), ("/runs/b", true), ("/other", false)] {
+        let said = text(&output(&["ls", &format!("store:{store}{url}")]).stdout);
+        assert_eq!(said.contains("runs/b"), there, "{url}: {said}");
+    }
+    let o = output(&["ls", &dir.path("gone.npz")]);
+    assert!(o.status.code() == Some(1) && text(&o.stderr).contains("gone.npz"), "{}", text(&o.stderr));
+}
