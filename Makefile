@@ -12,7 +12,7 @@ RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
-	@echo 'make test-torch  the tests with torch, which is installed aside (some GB)'
+	@echo 'make test-torch  the tests with torch, JAX and others, which are installed aside (some GB)'
 	@echo 'make test-aarch64  the tests of layouts and kernels on an emulated ARM processor (says what it needs)'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
@@ -78,14 +78,15 @@ test-python: SHELL := /bin/bash -o pipefail
 test-python: $(VENV)/installed
 	{ $(VENV)/bin/python -m pytest -q 2>&1 >&3 | sed -u '/_pytest\|pluggy\|<frozen runpy>/d' >&2; } 3>&1
 
-# What moves tensors of torch. PyPI's torch for this processor brings the libraries of GPUs with it, which takes some GB aside.
+# What moves arrays of torch, JAX and others. PyPI's torch for this processor brings the libraries of GPUs with it, which
+# takes some GB aside.
 TORCH := .venv-torch
 test-torch: $(TORCH)/installed
-	$(TORCH)/bin/python -m pytest -q tests/python/test_torch.py
+	$(TORCH)/bin/python -m pytest -q tests/python/test_torch.py tests/python/test_layouts_of.py
 
 $(TORCH)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*)
 	test -x $(TORCH)/bin/pip || $(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch]'
+	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch,libraries]'
 	@touch $@
 
 $(PEERS)/ready: bench/peers/setup.sh

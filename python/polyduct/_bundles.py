@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from polyduct import _arrays, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import DType, from_elem, to_elem
+from polyduct._grids import EVERYTHING
 from polyduct._layouts import Layout, text_of
 from polyduct._pieces import Pieces, pieces
 from polyduct.errors import Misuse
@@ -156,30 +157,23 @@ def layout_of(what: Any) -> Array:
 
     what
         A DTensor of torch (its mesh and placements, uneven and strided shards and replicas included; those of
-        FSDP2 and of tensor-parallel modules in their ``state_dict()``), whose mesh is the units of the program; or
-        any other array or tensor, of which every unit has all.
+        FSDP2 and of tensor-parallel modules in their ``state_dict()``), whose mesh is the units of the program. An
+        array of JAX on the devices of several processes, or a `jax.ShapeDtypeStruct` with such a sharding: each
+        process is a unit. Or any other array or tensor, of which every unit has all.
 
-    A DTensor is checked against the boxes that torch's distributed checkpoints would write of this process:
-    raises `Misuse` where they are others.
+    What such an object lists for this process is checked against the layout: raises `Misuse` where that is
+    something else.
     """
     if isinstance(what, Array):
         return what
-    if not _foreign.is_sharded(what):
-        if _foreign.torch_of(what) is not None:
-            return Array(tuple(what.shape), _foreign.dtype_of(what), _foreign.EVERYTHING)
-        held = unmasked(what)
-        return Array(held.shape, held.dtype, _foreign.EVERYTHING)
-    text, shape = _foreign.text_of(what), tuple(int(n) for n in what.shape)
-    unit, units = _foreign.unit_of(what)
-    boxes = _foreign.boxes_of(what)
-    if boxes is not None:
-        mine = [box for box in Layout(text, shape=shape, units=units).boxes(unit) if all(a < b for a, b in box)]
-        if sorted(mine) != sorted(boxes):
-            raise Misuse(
-                f"the layout {text!r} of the tensor's mesh and placements gives unit {unit} {mine}, its own list of "
-                f"chunks says {boxes}; say the layout: polyduct.Array(shape, dtype, layout)"
-            )
-    return Array(shape, _foreign.dtype_of(what), text)
+    held = _foreign.held(what)
+    if held is not None:
+        held.check()
+        return Array(held.shape, held.dtype, held.text)
+    if _foreign.is_described(what):
+        return Array(tuple(what.shape), _foreign.dtype_of(what), EVERYTHING)
+    array = unmasked(what)
+    return Array(array.shape, array.dtype, EVERYTHING)
 
 
 def flatten(what: str, tree: object) -> dict[str, Any]:

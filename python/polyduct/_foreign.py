@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyduct import _jax
 from polyduct._dtypes import to_elem
+from polyduct._grids import EVERYTHING
+from polyduct._held import Held
 from polyduct.errors import Misuse, WrongType
 
 if TYPE_CHECKING:
     from polyduct import _arrays
 
-EVERYTHING = "..."
-"""The layout in which every unit has all of an array."""
 
 
 def torch_of(what: object) -> Any:
@@ -30,10 +31,13 @@ def is_sharded(what: object) -> bool:
 
 
 def as_numpy(what: Any) -> _arrays.Array | None:
-    """The array of NumPy in the same memory, of what this process has of a tensor; None for anything else.
+    """The array of NumPy in the same memory, of what this process has of a tensor or of an array of JAX; None
+    for anything else.
 
     Raises `WrongType` for a tensor that is not in this processor's memory.
     """
+    if _jax.is_array(what):
+        return _jax.part(what) if _jax.is_sharded(what) else np.asarray(what)
     torch = torch_of(what)
     if torch is None:
         return None
@@ -45,8 +49,13 @@ def as_numpy(what: Any) -> _arrays.Array | None:
     return local.numpy()  # type: ignore[no-any-return]
 
 
+def is_described(what: object) -> bool:
+    """Whether its shape and dtype say what it is like, wherever its elements are: a tensor or an array of JAX."""
+    return torch_of(what) is not None or _jax.is_array(what)
+
+
 def dtype_of(what: Any) -> str:
-    """The name of a tensor's dtype as polyduct takes it."""
+    """The name of the dtype of a tensor or of an array of JAX as polyduct takes it."""
     return str(what.dtype).removeprefix("torch.")
 
 
@@ -109,3 +118,22 @@ def boxes_of(what: Any) -> list[tuple[tuple[int, int], ...]] | None:
     chunks = [(list(chunk.offsets), list(chunk.sizes)) for chunk in listed()]
     boxes = [tuple((int(lo), int(lo + n)) for lo, n in zip(at, sizes)) for at, sizes in chunks]
     return [box for box in boxes if all(lo < hi for lo, hi in box)]
+
+
+def held(what: Any) -> Held | None:
+    """How an array is held of which this process has a part; None for others.
+
+    Raises `Misuse` for what has no layout.
+    """
+    if is_sharded(what):
+        return Held(
+            "the tensor's mesh and placements",
+            tuple(int(n) for n in what.shape),
+            dtype_of(what),
+            text_of(what),
+            *unit_of(what),
+            boxes_of(what),
+        )
+    if _jax.is_sharded(what):
+        return _jax.held(what)
+    return None

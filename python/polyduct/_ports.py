@@ -13,6 +13,7 @@ from polyduct._bundle_ports import BundleReader, BundleWriter
 from polyduct._bundles import Array
 from polyduct._layouts import Layout, text_of
 from polyduct._reader import Reader
+from polyduct._units import Told
 from polyduct._writer import Writer
 from polyduct.errors import BadOption, BadUrl, Misuse
 
@@ -134,8 +135,9 @@ def open(
     arrays
         Of a writer of several arrays in each step, in the place of shape, dtype and layout: a dictionary of
         their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
-        or an array of NumPy that is like it, of which every unit has all. A pipe and a group of
-        Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a set of files, in one.
+        or an array that is like it, of which every unit has all or, where it says so itself, its part (see
+        `layout_of`). A pipe and a group of Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a
+        set of files, in one.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
         where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that
@@ -146,7 +148,8 @@ def open(
         converted to.
     unit, units
         Which unit this is, and how many there are. By default what the launcher says (``polyduct run``,
-        mpiexec, srun, torchrun); without a launcher the only one.
+        mpiexec, srun, torchrun), else what the arrays say of which each process has a part (see `layout_of`);
+        without either the only one.
     depth
         Slots of each writer unit (default 2). Only ``w``.
     policy
@@ -235,7 +238,10 @@ def open(
             raise Misuse(f"with {name} each array has its own shape, dtype and layout")
     if mode == "w":
         if several is not None and not convert:
-            return BundleWriter(url, several, options)
+            told = Told("arrays", several, options)
+            writer = BundleWriter(url, told.tree, options)
+            told.check(writer)
+            return writer
         if shape is None or dtype is None:
             raise Misuse("a writer must say shape and dtype")
         if convert:
@@ -247,7 +253,10 @@ def open(
     if append:
         raise refused("append", "the writer's to say")
     if several is not None:
-        return BundleReader(url, several, convert, options)
+        told = Told("layouts", several, options)
+        reader = BundleReader(url, told.tree, convert, options)
+        told.check(reader)
+        return reader
     if convert and dtype is None:
         raise refused("convert", "True; expected the dtype to convert to as well")
     return Reader(url, None if shape is None else dims("shape", shape), dtype, text, convert, options)

@@ -1,0 +1,71 @@
+"""Which unit of how many a process is, as the arrays say that a port is opened with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyduct import _foreign
+from polyduct._bundles import Array, flatten
+from polyduct.errors import Misuse
+
+if TYPE_CHECKING:
+    from polyduct._bundle_ports import BundleReader, BundleWriter
+
+LAUNCHERS = (
+    "POLYDUCT_UNIT",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+    "MV2_COMM_WORLD_RANK",
+    "RANK",
+)
+"""Variables by which the native module knows a unit."""
+
+
+class Told:
+    """What the arrays say that a port is opened with, for ``arrays=`` or ``layouts=`` of `polyduct.open`:
+    how they are held, and which unit this is."""
+
+    def __init__(self, what: str, tree: Any, options: dict[str, Any]) -> None:
+        self.tree = tree
+        """The arrays; those of which this process has a part as `polyduct.Array`."""
+        self._who: tuple[str, int, int] | None = None
+        if not isinstance(tree, Mapping):
+            return
+        leaves = flatten(what, tree)
+        found = {name: held for name, leaf in leaves.items() if (held := _foreign.held(leaf)) is not None}
+        if not found:
+            return
+        for name, held in found.items():
+            held.check()
+            leaves[name] = Array(held.shape, held.dtype, held.text)
+            if self._who is None:
+                self._who = name, held.unit, held.units
+            elif self._who[1:] != (held.unit, held.units):
+                raise Misuse(
+                    f"{what}: {self._other(held.unit, held.units)} for {name!r}; all belong to one program"
+                )
+        self.tree = leaves
+        assert self._who is not None
+        if (options["unit"], options["units"]) == (None, None):
+            # Else the launcher's word tells programs apart as well.
+            if not any(name in os.environ for name in LAUNCHERS):
+                _, options["unit"], options["units"] = self._who
+        elif self._who[1:] != (options["unit"], options["units"]):
+            raise Misuse(f"{what}: {self._other(options['unit'], options['units'])} by unit= and units=")
+
+    def _other(self, unit: Any, units: Any) -> str:
+        assert self._who is not None
+        name, mine, of = self._who
+        return f"this process is unit {mine} of {of} for {name!r}, and unit {unit} of {units}"
+
+    def check(self, port: BundleReader | BundleWriter) -> None:
+        """Raises `Misuse`, and ends the port, unless it is the unit that the arrays say."""
+        if self._who is not None and self._who[1:] != (port.unit, port.units):
+            port.abort()
+            _, unit, units = self._who
+            raise Misuse(
+                f"{self._other(port.unit, port.units)} for what started it; say unit={unit}, units={units}"
+            )
