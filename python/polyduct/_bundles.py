@@ -73,7 +73,7 @@ class Array:
     >>> fused = {"qkv": Array(layout="block,*", of=["q", "k", "v"])}
     """
 
-    __slots__ = ("changes", "constant", "dtype", "layout", "of", "shape")
+    __slots__ = ("_place", "changes", "constant", "dtype", "layout", "of", "shape")
 
     def __init__(
         self,
@@ -107,6 +107,8 @@ class Array:
         if of is None and (axis, stack) != (None, None):
             raise Misuse("axis and stack are of the pieces that an array is made of; expected of=[...] as well")
         self.of: Pieces | None = None if of is None else pieces(of, axis, stack)
+        self._place: tuple[int, int] | None = None
+        """Which unit of how many this process is, if what the layout was taken from knows it."""
 
     @property
     def most(self) -> list[int]:
@@ -124,7 +126,7 @@ class Array:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name[0] != "_")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -151,7 +153,13 @@ class ArrayInfo(NamedTuple):
     """Shape of this unit's part, its halo included."""
 
 
-def layout_of(what: Any) -> Array:
+def layout_of(
+    what: Any,
+    *,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    comm: Any = None,
+) -> Array:
     """How an array is held: shape, dtype and layout, as ``arrays=`` and ``layouts=`` of `polyduct.open` take
     them. Both take the array itself as well.
 
@@ -159,17 +167,29 @@ def layout_of(what: Any) -> Array:
         A DTensor of torch (its mesh and placements, uneven and strided shards and replicas included; those of
         FSDP2 and of tensor-parallel modules in their ``state_dict()``), whose mesh is the units of the program. An
         array of JAX on the devices of several processes, or a `jax.ShapeDtypeStruct` with such a sharding: each
-        process is a unit. Or any other array or tensor, of which every unit has all.
+        process is a unit. A `Cartcomm` of mpi4py, of which each process has a block, or a subarray or darray type of
+        it, which say where in the whole array a process's elements are. Or any other array or tensor, of which every
+        unit has all.
+    shape, dtype
+        Of the whole array, for a `Cartcomm`. Its dimensions are cut along the communicator's, as ``block`` cuts
+        them; those beyond are not.
+    comm
+        The communicator of a subarray type: all of its processes call this, and learn of each other's.
 
     What such an object lists for this process is checked against the layout: raises `Misuse` where that is
     something else.
     """
     if isinstance(what, Array):
         return what
-    held = _foreign.held(what)
+    sizes = None if shape is None else dims("shape", shape)
+    held = _foreign.held(what, shape=sizes, dtype=dtype, comm=comm)
     if held is not None:
         held.check()
-        return Array(held.shape, held.dtype, held.text)
+        found = Array(held.shape, held.dtype, held.text)
+        found._place = held.unit, held.units
+        return found
+    if (shape, dtype, comm) != (None, None, None):
+        raise Misuse(f"a {type(what).__name__} says its shape and dtype itself; leave out shape, dtype and comm")
     if _foreign.is_described(what):
         return Array(tuple(what.shape), _foreign.dtype_of(what), EVERYTHING)
     array = unmasked(what)

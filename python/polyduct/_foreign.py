@@ -4,11 +4,12 @@ has not imported itself."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyduct import _jax
+from polyduct import _jax, _mpi
 from polyduct._dtypes import to_elem
 from polyduct._grids import EVERYTHING
 from polyduct._held import Held
@@ -120,7 +121,9 @@ def boxes_of(what: Any) -> list[tuple[tuple[int, int], ...]] | None:
     return [box for box in boxes if all(lo < hi for lo, hi in box)]
 
 
-def held(what: Any) -> Held | None:
+def held(
+    what: Any, *, shape: Sequence[int] | None = None, dtype: Any = None, comm: Any = None
+) -> Held | None:
     """How an array is held of which this process has a part; None for others.
 
     Raises `Misuse` for what has no layout.
@@ -136,4 +139,4 @@ def held(what: Any) -> Held | None:
         )
     if _jax.is_sharded(what):
         return _jax.held(what)
-    return None
+    return _mpi.held(what, shape, dtype, comm)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyduct import _foreign
-from polyduct._bundles import Array, flatten
+from polyduct._bundles import Array, flatten, layout_of
+from polyduct._grids import EVERYTHING
 from polyduct.errors import Misuse
 
 if TYPE_CHECKING:
@@ -34,26 +35,28 @@ class Told:
         self._who: tuple[str, int, int] | None = None
         if not isinstance(tree, Mapping):
             return
-        leaves = flatten(what, tree)
-        found = {name: held for name, leaf in leaves.items() if (held := _foreign.held(leaf)) is not None}
-        if not found:
-            return
-        for name, held in found.items():
-            held.check()
-            leaves[name] = Array(held.shape, held.dtype, held.text)
-            if self._who is None:
-                self._who = name, held.unit, held.units
-            elif self._who[1:] != (held.unit, held.units):
-                raise Misuse(
-                    f"{what}: {self._other(held.unit, held.units)} for {name!r}; all belong to one program"
-                )
+        leaves, usual = flatten(what, tree), None
+        for name, leaf in leaves.items():
+            if not isinstance(leaf, Array):
+                if _foreign.held(leaf) is None:
+                    continue
+                leaves[name] = leaf = layout_of(leaf)
+            if leaf._place is None:
+                continue
+            if leaf.layout is None or leaf.layout.startswith(EVERYTHING):
+                # The number matters to no element, and may be that of some of the units.
+                usual = usual or leaf._place
+            elif self._who is None:
+                self._who = name, *leaf._place
+            elif self._who[1:] != leaf._place:
+                raise Misuse(f"{what}: {self._other(*leaf._place)} for {name!r}; all belong to one program")
         self.tree = leaves
-        assert self._who is not None
-        if (options["unit"], options["units"]) == (None, None):
+        place = usual if self._who is None else self._who[1:]
+        if place is not None and (options["unit"], options["units"]) == (None, None):
             # Else the launcher's word tells programs apart as well.
             if not any(name in os.environ for name in LAUNCHERS):
-                _, options["unit"], options["units"] = self._who
-        elif self._who[1:] != (options["unit"], options["units"]):
+                options["unit"], options["units"] = place
+        elif self._who is not None and self._who[1:] != (options["unit"], options["units"]):
             raise Misuse(f"{what}: {self._other(options['unit'], options['units'])} by unit= and units=")
 
     def _other(self, unit: Any, units: Any) -> str:
