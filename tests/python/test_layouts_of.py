@@ -3,10 +3,11 @@ libraries may be absent: ``make test-torch`` installs them aside."""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,17 @@ def free_port() -> int:
 class Processes:
     """Processes of one program, started by hand."""
 
-    def __init__(self, *commands: list[object]) -> None:
+    def __init__(
+        self,
+        *commands: list[object],
+        program: Sequence[str] = (sys.executable,),
+        env: dict[str, str] | None = None,
+    ) -> None:
         pipe = subprocess.PIPE
-        programs = [[sys.executable, *map(str, words)] for words in commands]
-        self.all = [subprocess.Popen(program, stdout=pipe, stderr=pipe, text=True) for program in programs]
+        self.all = [
+            subprocess.Popen([*program, *map(str, words)], stdout=pipe, stderr=pipe, text=True, env=env)
+            for words in commands
+        ]
 
     def end(self) -> str:
         """What all have printed, once they have ended well."""
@@ -69,6 +77,18 @@ def jax_program() -> Iterator[Callable[..., Processes]]:
     yield start
     for program in started:
         program.kill()
+
+
+def mpiexec(units: int, *words: object) -> Processes:
+    """A program of MPI."""
+    needs("mpi4py")
+    launcher = Path(sys.executable).with_name("mpiexec")
+    if not launcher.exists():
+        pytest.skip(ABSENT.format("an MPI"))
+    # Open MPI asks for these of who runs as root, and where there are fewer cores.
+    env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")} | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    command = [launcher, "-n", units, sys.executable, HERE / "mpi_units.py", *words]
+    return Processes(command, program=(), env={**os.environ, **env})
 
 
 @pytest.mark.parametrize(
@@ -136,4 +156,25 @@ def test_values_of_jax_are_written_where_they_lie(jax_program: Callable[..., Pro
             expected = np.arange(array.size).reshape(array.shape)
             np.testing.assert_array_equal(array.astype("i8"), expected, name)
     assert port.arrays["one device, rows"].dtype.name == "bfloat16"
+    writers.end()
+
+
+def test_datatypes_and_grids_of_mpi_are_held_as_mpi_takes_them() -> None:
+    assert "darrays 176" in mpiexec(6, "darrays").end()
+    said = mpiexec(6, "subarrays").end()
+    assert "rows C: block[0],*@6\n" in said and "rows F: block[0],*@6;order=F\n" in said
+    mpiexec(6, "grids").end()
+
+
+def test_what_mpi_does_not_say_is_asked_for() -> None:
+    mpiexec(6, "misuse").end()
+
+
+def test_a_program_of_mpi_writes_what_its_grid_holds(pipe: str) -> None:
+    writers = mpiexec(6, "write", pipe)
+    with polyduct.open(pipe, layouts="...", unit=0, units=1, timeout=60) as port:
+        step = port.read()
+        assert step is not None
+        for name, shape in [("u", (7, 5)), ("dealt", (9, 7))]:
+            np.testing.assert_array_equal(step[name], np.arange(np.prod(shape)).reshape(shape), name)
     writers.end()
