@@ -7,9 +7,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from polyduct import _arrays, _html, _native
+from polyduct import _arrays, _dataset, _html, _native
 from polyduct._arrays import seconds
-from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, chosen, described, empty, flatten, given, rules
+from polyduct._bundles import (
+    ArrayInfo,
+    Arrays,
+    Places,
+    check_names,
+    chosen,
+    described,
+    empty,
+    flatten,
+    given,
+    rules,
+    written_down,
+)
 from polyduct._port import _Port
 from polyduct.errors import Misuse, TimeoutError
 
@@ -54,7 +66,11 @@ class BundleWriter(_BundlePort):
     _port: _native.WritePort
 
     def __init__(self, url: str, arrays: object, options: dict[str, Any]) -> None:
-        self._port = _native.open_bundle_writer(url, given(arrays), {**options, "descr": None})
+        self._about = _dataset.about(arrays) if _dataset.is_dataset(arrays) else None
+        """What makes a Dataset of the arrays, if one was given."""
+        leaves = flatten("arrays", _dataset.arrays(arrays) if self._about else arrays)
+        own = {**options, "descr": None, "written_down": written_down(leaves)}
+        self._port = _native.open_bundle_writer(url, given(leaves), own)
         self._start_bundle(url, options["timeout"])
         self._given: frozenset[str] = frozenset()
         """The constant arrays, once they were given."""
@@ -84,12 +100,12 @@ class BundleWriter(_BundlePort):
         dictionaries of these, 1 MiB together at most; those of unit 0 count. More can be said in the block:
         ``s.values["residual"] = r``.
         """
-        return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout), values)
+        return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout), self._said(values))
 
     def try_step(self, **values: Any) -> BundleStep | None:
         """As `step`, without waiting: gives None if there is no room now. A step that it gives is open from
         then on, and must be entered."""
-        step = BundleStep(self, None, values)
+        step = BundleStep(self, None, self._said(values))
         return step if step._try() else None
 
     def write(self, arrays: Mapping[Any, Any] | Arrays, *, timeout: float | None = None, **values: Any) -> bool:
@@ -102,7 +118,7 @@ class BundleWriter(_BundlePort):
         """
         seconds("timeout", timeout)
         parts = self._parts(arrays)
-        self._port.set_values(values)
+        self._port.set_values(self._said(values))
         written = self._port.write_arrays(parts, timeout)
         self._given = self._places.constant
         return written
@@ -120,9 +136,14 @@ class BundleWriter(_BundlePort):
                     step._memory[self._places.at(name)] = part
         return bool(step.published)
 
+    def _said(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of a step, with that which makes a Dataset of it."""
+        return values if self._about is None else {_dataset.VALUE: self._about, **values}
+
     def _parts(self, tree: object) -> list[_arrays.Array]:
         """The bytes of each array of a step, from wherever a program has them: all that the port has and no
         others."""
+        tree = _dataset.variables(tree) if _dataset.is_dataset(tree) else tree
         places, leaves = self._places, flatten("arrays", tree)
         check_names(places, leaves, self._given)
         for name in places.changing:
@@ -272,6 +293,15 @@ class ReadStep(Arrays):
         """The writer's number of the step, from 0."""
         self.values = values
         """What the writer said of the step, by name."""
+
+    def dataset(self) -> Any:
+        """The step as a Dataset of xarray, which must be installed: what a writer that was opened with a Dataset brings
+        has its dimensions, coordinates and attributes. Of other arrays the dimensions are called after them.
+
+        Each array is this unit's part; so those that share a dimension must be divided alike in it. The memory is
+        that of the step.
+        """
+        return _dataset.dataset(self)
 
 
 class BundleReader(_BundlePort):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -67,13 +68,16 @@ class Array:
         several together, one behind the other along the dimension ``axis`` (0), or as planes of a new one,
         ``stack``. ``(name, index, place)`` says where in the whole array a box lies, as an index of that; then
         ``shape`` must be said. Together they make each element once.
+    dims, attrs
+        Of a writer: what the dimensions are called, without that of the steps, and what else is written down of the
+        array, a dictionary as JSON has them. Groups of Zarr keep both, other ends neither.
 
     >>> Array((512, 512, 64), "f4", "block,block,*")
     polyduct.Array((512, 512, 64), 'f4', 'block,block,*')
     >>> fused = {"qkv": Array(layout="block,*", of=["q", "k", "v"])}
     """
 
-    __slots__ = ("_place", "changes", "constant", "dtype", "layout", "of", "shape")
+    __slots__ = ("_place", "attrs", "changes", "constant", "dims", "dtype", "layout", "of", "shape")
 
     def __init__(
         self,
@@ -86,6 +90,8 @@ class Array:
         of: str | tuple[Any, ...] | list[Any] | None = None,
         axis: int | None = None,
         stack: int | None = None,
+        dims: Sequence[str | None] | None = None,
+        attrs: Mapping[str, Any] | None = None,
     ) -> None:
         self.shape: tuple[int | Open, ...] | None = None
         if shape is not None:
@@ -97,7 +103,11 @@ class Array:
                     raise Misuse(f"shape is {shape!r}; expected integers") from None
             if sum(isinstance(n, Open) for n in sizes) > (0 if changes else 1):
                 raise Misuse(f"shape is {shape!r}; one dimension of an array may be open")
-            self.shape = tuple(n if isinstance(n, Open) else dims("shape", [n])[0] for n in sizes)
+            self.shape = tuple(n if isinstance(n, Open) else _arrays.dims("shape", [n])[0] for n in sizes)
+        self.dims = None if dims is None else [None if dim is None else str(dim) for dim in dims]
+        self.attrs = None if attrs is None else dict(attrs)
+        if self.dims is not None and self.shape is not None and len(self.dims) != len(self.shape):
+            raise Misuse(f"dims is {self.dims}; expected a name for each dimension of {self.shape}, or None")
         self.dtype = dtype
         self.layout = None if layout is None else text_of(layout)
         self.changes = changes
@@ -215,6 +225,19 @@ def flatten(what: str, tree: object) -> dict[str, Any]:
                 found[name] = leaf
 
     walk(tree, "")
+    return found
+
+
+def written_down(arrays: Mapping[str, object]) -> list[tuple[str, str, list[str | None] | None]]:
+    """What is written down of arrays, for the native module: attributes as JSON, and names of dimensions."""
+    found = []
+    for name, leaf in arrays.items():
+        if isinstance(leaf, Array) and (leaf.dims is not None or leaf.attrs):
+            try:
+                text = json.dumps(leaf.attrs or {}, allow_nan=False)
+            except (TypeError, ValueError) as e:
+                raise Misuse(f"arrays: the attributes of {name!r} are no JSON: {e}") from None
+            found.append((name, text, leaf.dims))
     return found
 
 

@@ -136,7 +136,8 @@ def open(
         Of a writer of several arrays in each step, in the place of shape, dtype and layout: a dictionary of
         their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
         or an array that is like it, of which every unit has all or, where it says so itself, its part (see
-        `layout_of`). A pipe and a group of Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a
+        `layout_of`). Or a Dataset of xarray, whose variables and coordinates they are; readers make one of a step
+        (`ReadStep.dataset`). A pipe and a group of Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a
         set of files, in one.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
@@ -216,6 +217,7 @@ def open(
         "chunks": None if chunks is None else dims("chunks", chunks),
         "compress": compress,
         "shard_bytes": shard_bytes,
+        "written_down": [],
     }
     if not isinstance(append, bool):
         raise refused("append", f"{append!r}; expected True or False")

@@ -25,6 +25,7 @@ pub struct Options {
     chunks: Option<Vec<u64>>,
     compress: Option<String>,
     shard_bytes: Option<u64>,
+    written_down: Vec<(String, String, Option<Vec<Option<String>>>)>,
     descr: Option<String>,
 }
 
@@ -88,6 +89,10 @@ impl Options {
             .compress(compression(py, self.compress.as_deref())?)
             .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
+        for (name, attributes, dims) in &self.written_down {
+            let attributes = serde_json::from_str(attributes).unwrap_or_default();
+            open = open.about_array(name, attributes, dims.clone());
+        }
         if let Some(most) = self.shard_bytes {
             open = open.shard_bytes(most);
         }
