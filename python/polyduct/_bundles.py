@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from polyduct import _arrays, _foreign, _native
+from polyduct import _arrays, _dask, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
 from polyduct._dtypes import DType, from_elem, to_elem
 from polyduct._grids import EVERYTHING
@@ -178,8 +178,8 @@ def layout_of(
         FSDP2 and of tensor-parallel modules in their ``state_dict()``), whose mesh is the units of the program. An
         array of JAX on the devices of several processes, or a `jax.ShapeDtypeStruct` with such a sharding: each
         process is a unit. A `Cartcomm` of mpi4py, of which each process has a block, or a subarray or darray type of
-        it, which say where in the whole array a process's elements are. Or any other array or tensor, of which every
-        unit has all.
+        it, which say where in the whole array a process's elements are. An array of Dask, of which each unit has a
+        chunk, in the order of its blocks. Or any other array or tensor, of which every unit has all.
     shape, dtype
         Of the whole array, for a `Cartcomm`. Its dimensions are cut along the communicator's, as ``block`` cuts
         them; those beyond are not.
@@ -198,6 +198,8 @@ def layout_of(
         found = Array(held.shape, held.dtype, held.text)
         found._place = held.unit, held.units
         return found
+    if _dask.is_array(what) and (shape, dtype, comm) == (None, None, None):
+        return Array(what.shape, what.dtype, _dask.text_of(what))
     if (shape, dtype, comm) != (None, None, None):
         raise Misuse(f"a {type(what).__name__} says its shape and dtype itself; leave out shape, dtype and comm")
     if _foreign.is_described(what):
@@ -386,6 +388,15 @@ class Arrays:
     def keys(self) -> list[str]:
         """The names."""
         return list(self)
+
+    def torch(self, name: str) -> Any:
+        """An array as a tensor of torch, which must be installed, in the same memory: a part that was read, or one
+        that is to be filled. bfloat16 is torch's own.
+
+        >>> for s in polyduct.open("pipe:weights", layouts="..."):       # doctest: +SKIP
+        ...     model.weight.data.copy_(s.torch("weight"))
+        """
+        return _foreign.as_torch(self[name])
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Names and arrays."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from polyduct import _arrays
 
 
-
 def torch_of(what: object) -> Any:
     """The module torch, if this is a tensor of it."""
     torch = sys.modules.get("torch")
@@ -48,6 +47,15 @@ def as_numpy(what: Any) -> _arrays.Array | None:
     if local.dtype == torch.bfloat16:
         return local.view(torch.int16).numpy().view(to_elem("bf16")[1])  # type: ignore[no-any-return]
     return local.numpy()  # type: ignore[no-any-return]
+
+
+def as_torch(array: _arrays.Array) -> Any:
+    """The tensor in the same memory."""
+    import torch
+
+    if array.dtype == to_elem("bf16")[1]:
+        return torch.from_numpy(array.view("i2")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def is_described(what: object) -> bool:

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyduct import _foreign
+from polyduct import _dask, _foreign
 from polyduct._bundles import Array, flatten, layout_of
 from polyduct._grids import EVERYTHING
+from polyduct._dataset import is_dataset
 from polyduct.errors import Misuse
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ class Told:
         self.tree = tree
         """The arrays; those of which this process has a part as `polyduct.Array`."""
         self._who: tuple[str, int, int] | None = None
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, Mapping) or is_dataset(tree):
             return
         leaves, usual = flatten(what, tree), None
         for name, leaf in leaves.items():
+            if _dask.is_array(leaf):
+                # One process alone has all chunks.
+                alone = options["units"] in (None, 1)
+                leaves[name] = Array(leaf.shape, leaf.dtype, EVERYTHING) if alone else layout_of(leaf)
+                continue
             if not isinstance(leaf, Array):
                 if _foreign.held(leaf) is None:
                     continue

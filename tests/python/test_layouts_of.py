@@ -8,15 +8,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import polyduct
 import pytest
+from polyduct import _dataset
 from polyduct._grids import merged, text_of_boxes
 from polyduct._held import Held
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parent.parent / "examples" / "libraries"
 ABSENT = "{} is not installed; `make test-torch` runs this test with it"
 
 
@@ -79,7 +82,7 @@ def jax_program() -> Iterator[Callable[..., Processes]]:
         program.kill()
 
 
-def mpiexec(units: int, *words: object) -> Processes:
+def mpiexec(units: int, *words: object, program: Path = HERE / "mpi_units.py") -> Processes:
     """A program of MPI."""
     needs("mpi4py")
     launcher = Path(sys.executable).with_name("mpiexec")
@@ -87,7 +90,7 @@ def mpiexec(units: int, *words: object) -> Processes:
         pytest.skip(ABSENT.format("an MPI"))
     # Open MPI asks for these of who runs as root, and where there are fewer cores.
     env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")} | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    command = [launcher, "-n", units, sys.executable, HERE / "mpi_units.py", *words]
+    command = [launcher, "-n", units, sys.executable, program, *words]
     return Processes(command, program=(), env={**os.environ, **env})
 
 
@@ -178,3 +181,149 @@ def test_a_program_of_mpi_writes_what_its_grid_holds(pipe: str) -> None:
         for name, shape in [("u", (7, 5)), ("dealt", (9, 7))]:
             np.testing.assert_array_equal(step[name], np.arange(np.prod(shape)).reshape(shape), name)
     writers.end()
+
+
+SUMS = [sum(i + j for i in range(300) for j in range(200)) + 300 * 200 * time for time in range(3)]
+
+
+def read_whole(url: str) -> subprocess.Popen[str]:
+    program = [sys.executable, str(EXAMPLES / "whole.py"), url]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def check_whole(reader: subprocess.Popen[str], sums: Sequence[int]) -> None:
+    said = reader.communicate(timeout=100)[0].splitlines()
+    assert reader.returncode == 0 and [int(line.rpartition(" ")[2]) for line in said] == list(sums), said
+
+
+@pytest.mark.parametrize(("module", "example"), [("distributed", "dask_actors.py"), ("ray", "ray_actors.py")])
+def test_actors_are_units(module: str, example: str, pipe: str) -> None:
+    needs(module)
+    reader = read_whole(pipe)
+    said = Processes([EXAMPLES / example, pipe]).end()
+    assert said.count("wrote") == 3, said
+    check_whole(reader, SUMS)
+
+
+def test_a_grid_of_mpi_is_an_example(pipe: str) -> None:
+    reader = read_whole(pipe)
+    said = mpiexec(6, pipe, program=EXAMPLES / "mpi_grid.py").end()
+    assert said.count("wrote rows") == 6, said
+    check_whole(reader, SUMS)
+
+
+def test_processes_of_jax_are_an_example(pipe: str) -> None:
+    needs("jax")
+    reader, coordinator = read_whole(pipe), f"localhost:{free_port()}"
+    said = Processes(*[[EXAMPLES / "jax_processes.py", pipe, n, 4, coordinator] for n in range(4)]).end()
+    assert said.count("wrote block[0],*@4") == 4, said
+    check_whole(reader, [sum(i + j for i in range(400) for j in range(100)) + 40_000 * time for time in range(3)])
+
+
+def test_chunks_of_dask_are_what_units_have(pipe: str) -> None:
+    needs("dask.array")
+    import dask.array as da
+
+    whole = np.arange(77).reshape(7, 11)
+    for chunks, text in [
+        ((4, 11), "block[0],*@2"),
+        (((2, 5), (3, 8)), "cut(0,2)[0],cut(0,3)[1]@2x2"),
+        ((7, (4, 4, 3)), "*,block[0]@3"),
+        (7, "*,cut(0,7)[0]@2"),
+    ]:
+        x = da.from_array(whole, chunks=chunks)
+        held = polyduct.layout_of(x)
+        layout = polyduct.Layout(held.layout or "", shape=whole.shape, units=x.npartitions)
+        assert held.layout == text
+        for unit, block in enumerate(x.blocks.ravel()):
+            [box] = layout.boxes(unit)
+            np.testing.assert_array_equal(whole[tuple(slice(*side) for side in box)], block.compute())
+    unknown = x[x > 3]
+    with pytest.raises(polyduct.Misuse, match="sizes that are not known"):
+        polyduct.layout_of(unknown)
+    # A process alone has all of it.
+    def write() -> None:
+        with polyduct.open(pipe, "w", arrays={"x": x}, unit=0, units=1) as out:
+            out.write({"x": x})
+
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(write)
+        with polyduct.open(pipe, layouts={"x": x}, unit=0, units=1, program="reader") as port:
+            step = port.read()
+            assert step is not None
+            np.testing.assert_array_equal(step["x"], whole)
+        written.result()
+
+
+def test_datasets_of_xarray_come_back(pipe: str, tmp_path: Path) -> None:
+    needs("xarray")
+    import xarray as xr
+
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "M8[ns]")
+    dataset = xr.Dataset(
+        {"u": (("y", "x"), np.arange(12.0).reshape(3, 4), {"units": "K", "range": np.float32(1)}), "n": ((), 5)},
+        {"x": np.arange(4) * 10.0, "y": days, "label": ("x", [1, 2, 3, 4])},
+        {"title": "größe", "levels": np.array([1, 2])},
+    )
+    expected = dataset.assign_attrs(levels=[1, 2])
+    expected["u"].attrs["range"] = 1.0
+
+    def write() -> None:
+        with polyduct.open(pipe, "w", arrays=dataset, unit=0, units=1) as out:
+            out.write(dataset, time=0.5)
+            with out.step(time=1.5) as filled:
+                for name, array in _dataset.variables(dataset + 1).items():
+                    filled[name][...] = array
+
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(write)
+        with polyduct.open(pipe, layouts="...", unit=0, units=1, program="reader") as port:
+            first, second = port.read(), port.read()
+        assert first is not None and second is not None and first.values["time"] == 0.5
+        xr.testing.assert_identical(first.dataset(), expected)
+        np.testing.assert_array_equal(second.dataset()["u"], dataset["u"] + 1)
+        written.result()
+    for name in ("x.zarr", "x.npz", "x.safetensors.index.json"):
+        with polyduct.open(tmp_path / name, "w", arrays=dataset, unit=0, units=1) as out:
+            out.write(dataset)
+        with polyduct.open(tmp_path / name, layouts="...", unit=0, units=1) as port:
+            step = port.read()
+            assert step is not None
+            xr.testing.assert_identical(step.dataset(), expected)
+    # xarray itself knows the dimensions and the attributes of the arrays of a group.
+    with xr.open_zarr(tmp_path / "x.zarr", consolidated=False) as opened:
+        assert opened["u"].dims == ("y", "x") and opened["u"].attrs == expected["u"].attrs
+    # Parts of a Dataset have parts of its coordinates; other arrays have dimensions of their own.
+    layouts = {"u": "*,block", "x": "block", "label": "block", "*": "..."}
+    with polyduct.open(tmp_path / "x.zarr", layouts=layouts, unit=1, units=2) as port:
+        step = port.read()
+        assert step is not None
+        xr.testing.assert_identical(step.dataset(), expected.isel(x=slice(2, 4)))
+    with polyduct.open(tmp_path / "y.npz", "w", arrays={"a/b": np.zeros((2, 3))}, unit=0, units=1) as out:
+        out.write({"a/b": np.ones((2, 3))})
+    with polyduct.open(tmp_path / "y.npz", layouts="...", unit=0, units=1) as port:
+        step = port.read()
+        assert step is not None and step.dataset()["a/b"].dims == ("a_b_dim_0", "a_b_dim_1")
+    text = dataset.assign(names=("x", ["a", "b", "c", "d"]))
+    with pytest.raises(polyduct.Misuse, match=r"'names' is text or objects .*drop_vars\('names'\)"):
+        polyduct.open(pipe, "w", arrays=text, unit=0, units=1)
+
+
+def test_parts_are_given_as_tensors(tmp_path: Path) -> None:
+    needs("torch")
+    import torch
+
+    path = tmp_path / "x.npz"
+    held = {"w": polyduct.Array((4, 3), "bfloat16"), "b": polyduct.Array(3, "f4")}
+    with polyduct.open(path, "w", arrays=held, unit=0, units=1) as out, out.step() as step:
+        step.torch("w").copy_(torch.arange(12, dtype=torch.bfloat16).reshape(4, 3))
+        step.torch("b").fill_(2.5)
+    with polyduct.open(path, layouts={"w": polyduct.Array(dtype="bfloat16"), "b": None}, unit=0, units=1) as port:
+        found = port.read()
+        assert found is not None
+        w, b = found.torch("w"), found.torch("b")
+        assert w.dtype == torch.bfloat16 and torch.equal(w, torch.arange(12, dtype=torch.bfloat16).reshape(4, 3))
+        assert torch.equal(b, torch.full((3,), 2.5))
+        # In the same memory.
+        found["b"][...] = 7
+        assert torch.equal(b, torch.full((3,), 7.0))
