@@ -3,6 +3,7 @@ has not imported itself."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,8 +52,7 @@ def as_numpy(what: Any) -> _arrays.Array | None:
 
 def as_torch(array: _arrays.Array) -> Any:
     """The tensor in the same memory."""
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     if array.dtype == to_elem("bf16")[1]:
         return torch.from_numpy(array.view("i2")).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -89,7 +89,8 @@ def mpiexec(units: int, *words: object, program: Path = HERE / "mpi_units.py") -
     if not launcher.exists():
         pytest.skip(ABSENT.format("an MPI"))
     # Open MPI asks for these of who runs as root, and where there are fewer cores.
-    env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")} | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
+    env["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     command = [launcher, "-n", units, sys.executable, program, *words]
     return Processes(command, program=(), env={**os.environ, **env})
 
