@@ -29,6 +29,8 @@ impl<'a> Set<'a> {
         let brought = match open(&args.src).has_names().map_err(&failed)? {
             Some(false) => return Ok(None),
             Some(true) => None,
+            // Who says the shape reads one array, or bytes that the writer cannot describe.
+            None if args.shape.is_some() => return Ok(None),
             None => {
                 let arrays = port(args, &args.src, 0, "look").describe().map_err(&failed)?;
                 if arrays.iter().all(|array| array.name.is_empty()) {
