@@ -315,7 +315,9 @@ class BundleReader(_BundlePort):
 
     def __init__(self, url: str, layouts: object, convert: bool, options: dict[str, Any]) -> None:
         options = {**options, "descr": None}
-        if callable(layouts):
+        if _dataset.is_dataset(layouts):
+            layouts = _dataset.arrays(layouts)
+        elif callable(layouts):
             layouts = chosen(layouts, described(_native.describe(url, options)))
         self._port = _native.open_bundle_reader(url, rules(layouts), convert, options)
         self._start_bundle(url, options["timeout"])

@@ -204,6 +204,8 @@ def layout_of(
         raise Misuse(f"a {type(what).__name__} says its shape and dtype itself; leave out shape, dtype and comm")
     if _foreign.is_described(what):
         return Array(tuple(what.shape), _foreign.dtype_of(what), EVERYTHING)
+    if isinstance(what, Mapping):
+        raise Misuse(f"a {type(what).__name__} is no array; layout_of is for each of those in it")
     array = unmasked(what)
     return Array(array.shape, array.dtype, EVERYTHING)
 

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,18 +34,14 @@ def free_port() -> int:
         return port
 
 
-class Processes:
-    """Processes of one program, started by hand."""
+class Program:
+    """Processes of one program."""
 
-    def __init__(
-        self,
-        *commands: list[object],
-        program: Sequence[str] = (sys.executable,),
-        env: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, *commands: Sequence[object], env: dict[str, str] | None = None) -> None:
         pipe = subprocess.PIPE
+        environment = {**os.environ, **(env or {})}
         self.all = [
-            subprocess.Popen([*program, *map(str, words)], stdout=pipe, stderr=pipe, text=True, env=env)
+            subprocess.Popen([str(word) for word in words], stdout=pipe, stderr=pipe, text=True, env=environment)
             for words in commands
         ]
 
@@ -64,35 +60,44 @@ class Processes:
             process.communicate()
 
 
-@pytest.fixture
-def jax_program() -> Iterator[Callable[..., Processes]]:
-    """Starts programs of JAX; none is left at the end."""
-    needs("jax")
-    started = []
+class Programs:
+    """Those that a test has started."""
 
-    def start(units: int, role: str, *words: object) -> Processes:
+    def __init__(self) -> None:
+        self.all: list[Program] = []
+
+    def start(self, *commands: Sequence[object], env: dict[str, str] | None = None) -> Program:
+        self.all.append(Program(*[[sys.executable, *words] for words in commands], env=env))
+        return self.all[-1]
+
+    def jax(self, units: int, role: str, *words: object) -> Program:
+        needs("jax")
         port = free_port()
-        started.append(
-            Processes(*[[HERE / "jax_units.py", role, n, units, port, *words] for n in range(units)])
-        )
-        return started[-1]
+        return self.start(*[[HERE / "jax_units.py", role, n, units, port, *words] for n in range(units)])
 
-    yield start
-    for program in started:
+    def mpi(self, units: int, *words: object, program: Path = HERE / "mpi_units.py") -> Program:
+        needs("mpi4py")
+        launcher = Path(sys.executable).with_name("mpiexec")
+        if not launcher.exists():
+            pytest.skip(ABSENT.format("an MPI"))
+        # Open MPI asks for these of who runs as root, and where there are fewer cores.
+        env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
+        env["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        self.all.append(Program([launcher, "-n", units, sys.executable, program, *words], env=env))
+        return self.all[-1]
+
+    def whole(self, url: str) -> Program:
+        """The example that reads all of what another writes."""
+        return self.start([EXAMPLES / "whole.py", url])
+
+
+@pytest.fixture
+def programs() -> Iterator[Programs]:
+    """Starts programs; none is left at the end."""
+    started = Programs()
+    yield started
+    for program in started.all:
         program.kill()
-
-
-def mpiexec(units: int, *words: object, program: Path = HERE / "mpi_units.py") -> Processes:
-    """A program of MPI."""
-    needs("mpi4py")
-    launcher = Path(sys.executable).with_name("mpiexec")
-    if not launcher.exists():
-        pytest.skip(ABSENT.format("an MPI"))
-    # Open MPI asks for these of who runs as root, and where there are fewer cores.
-    env = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
-    env["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-    command = [launcher, "-n", units, sys.executable, program, *words]
-    return Processes(command, program=(), env={**os.environ, **env})
 
 
 @pytest.mark.parametrize(
@@ -134,8 +139,8 @@ def test_layouts_are_what_objects_list() -> None:
             wrong.check()
 
 
-def test_arrays_of_jax_are_held_as_jax_gathers_them(jax_program: Callable[..., Processes]) -> None:
-    said = jax_program(4, "layouts").end()
+def test_arrays_of_jax_are_held_as_jax_gathers_them(programs: Programs) -> None:
+    said = programs.jax(4, "layouts").end()
     assert "one device, columns: *,block[1,0]@2x2" in said
     assert "one device, replicas: block[1]@2x2" in said
     assert "one device, backwards: boxes(6:8,0:6|4:6,0:6|2:4,0:6|0:2,0:6)" in said
@@ -144,15 +149,15 @@ def test_arrays_of_jax_are_held_as_jax_gathers_them(jax_program: Callable[..., P
     assert "some processes: boxes(0:2|2:4|-|-)" in said
 
 
-def test_arrays_of_jax_go_from_program_to_program(jax_program: Callable[..., Processes], pipe: str) -> None:
-    writers = jax_program(4, "write", pipe)
-    readers = jax_program(2, "read", pipe)
+def test_arrays_of_jax_go_from_program_to_program(programs: Programs, pipe: str) -> None:
+    writers = programs.jax(4, "write", pipe)
+    readers = programs.jax(2, "read", pipe)
     readers.end()
     writers.end()
 
 
-def test_values_of_jax_are_written_where_they_lie(jax_program: Callable[..., Processes], pipe: str) -> None:
-    writers = jax_program(2, "write", pipe)
+def test_values_of_jax_are_written_where_they_lie(programs: Programs, pipe: str) -> None:
+    writers = programs.jax(2, "write", pipe)
     with polyduct.open(pipe, layouts="...", timeout=60) as port:
         step = port.read()
         assert step is not None
@@ -163,19 +168,19 @@ def test_values_of_jax_are_written_where_they_lie(jax_program: Callable[..., Pro
     writers.end()
 
 
-def test_datatypes_and_grids_of_mpi_are_held_as_mpi_takes_them() -> None:
-    assert "darrays 176" in mpiexec(6, "darrays").end()
-    said = mpiexec(6, "subarrays").end()
+def test_datatypes_and_grids_of_mpi_are_held_as_mpi_takes_them(programs: Programs) -> None:
+    assert "darrays 176" in programs.mpi(6, "darrays").end()
+    said = programs.mpi(6, "subarrays").end()
     assert "rows C: block[0],*@6\n" in said and "rows F: block[0],*@6;order=F\n" in said
-    mpiexec(6, "grids").end()
+    programs.mpi(6, "grids").end()
 
 
-def test_what_mpi_does_not_say_is_asked_for() -> None:
-    mpiexec(6, "misuse").end()
+def test_what_mpi_does_not_say_is_asked_for(programs: Programs) -> None:
+    programs.mpi(6, "misuse").end()
 
 
-def test_a_program_of_mpi_writes_what_its_grid_holds(pipe: str) -> None:
-    writers = mpiexec(6, "write", pipe)
+def test_a_program_of_mpi_writes_what_its_grid_holds(programs: Programs, pipe: str) -> None:
+    writers = programs.mpi(6, "write", pipe)
     with polyduct.open(pipe, layouts="...", unit=0, units=1, timeout=60) as port:
         step = port.read()
         assert step is not None
@@ -187,36 +192,32 @@ def test_a_program_of_mpi_writes_what_its_grid_holds(pipe: str) -> None:
 SUMS = [sum(i + j for i in range(300) for j in range(200)) + 300 * 200 * time for time in range(3)]
 
 
-def read_whole(url: str) -> subprocess.Popen[str]:
-    program = [sys.executable, str(EXAMPLES / "whole.py"), url]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def check_whole(reader: subprocess.Popen[str], sums: Sequence[int]) -> None:
-    said = reader.communicate(timeout=100)[0].splitlines()
-    assert reader.returncode == 0 and [int(line.rpartition(" ")[2]) for line in said] == list(sums), said
+def check_whole(reader: Program, sums: Sequence[int]) -> None:
+    said = reader.end().splitlines()
+    assert [int(line.rpartition(" ")[2]) for line in said] == list(sums), said
 
 
 @pytest.mark.parametrize(("module", "example"), [("distributed", "dask_actors.py"), ("ray", "ray_actors.py")])
-def test_actors_are_units(module: str, example: str, pipe: str) -> None:
+def test_actors_are_units(module: str, example: str, programs: Programs, pipe: str) -> None:
     needs(module)
-    reader = read_whole(pipe)
-    said = Processes([EXAMPLES / example, pipe]).end()
+    reader = programs.whole(pipe)
+    said = programs.start([EXAMPLES / example, pipe]).end()
     assert said.count("wrote") == 3, said
     check_whole(reader, SUMS)
 
 
-def test_a_grid_of_mpi_is_an_example(pipe: str) -> None:
-    reader = read_whole(pipe)
-    said = mpiexec(6, pipe, program=EXAMPLES / "mpi_grid.py").end()
+def test_a_grid_of_mpi_is_an_example(programs: Programs, pipe: str) -> None:
+    writers = programs.mpi(6, pipe, program=EXAMPLES / "mpi_grid.py")
+    reader = programs.whole(pipe)
+    said = writers.end()
     assert said.count("wrote rows") == 6, said
     check_whole(reader, SUMS)
 
 
-def test_processes_of_jax_are_an_example(pipe: str) -> None:
+def test_processes_of_jax_are_an_example(programs: Programs, pipe: str) -> None:
     needs("jax")
-    reader, coordinator = read_whole(pipe), f"localhost:{free_port()}"
-    said = Processes(*[[EXAMPLES / "jax_processes.py", pipe, n, 4, coordinator] for n in range(4)]).end()
+    reader, coordinator = programs.whole(pipe), f"localhost:{free_port()}"
+    said = programs.start(*[[EXAMPLES / "jax_processes.py", pipe, n, 4, coordinator] for n in range(4)]).end()
     assert said.count("wrote block[0],*@4") == 4, said
     check_whole(reader, [sum(i + j for i in range(400) for j in range(100)) + 40_000 * time for time in range(3)])
 
@@ -294,6 +295,13 @@ def test_datasets_of_xarray_come_back(pipe: str, tmp_path: Path) -> None:
     # xarray itself knows the dimensions and the attributes of the arrays of a group.
     with xr.open_zarr(tmp_path / "x.zarr", consolidated=False) as opened:
         assert opened["u"].dims == ("y", "x") and opened["u"].attrs == expected["u"].attrs
+    # A Dataset as what is wanted: all of it, coordinates too.
+    with polyduct.open(tmp_path / "x.zarr", layouts=dataset, unit=0, units=1) as port:
+        step = port.read()
+        assert step is not None
+        xr.testing.assert_identical(step.dataset(), expected)
+    with pytest.raises(polyduct.Misuse, match="a Dataset is no array"):
+        polyduct.layout_of(dataset)
     # Parts of a Dataset have parts of its coordinates; other arrays have dimensions of their own.
     layouts = {"u": "*,block", "x": "block", "label": "block", "*": "..."}
     with polyduct.open(tmp_path / "x.zarr", layouts=layouts, unit=1, units=2) as port:

@@ -155,6 +155,13 @@ def test_archives_of_numpy_are_read(tmp_path: Path, save: Any) -> None:
             np.testing.assert_array_equal(step["big"], B[unit::2])
             np.testing.assert_array_equal(step["scalar"], SCALAR)
             np.testing.assert_array_equal(step["long"], arrays["long"][:, 1500 * unit : 1500 * unit + 1500])
+    # One array in several pieces.
+    halves = {n: Array(layout="...", of=[("long", np.s_[50 * n : 50 * n + 50])]) for n in range(2)}
+    with polyduct.open(path, layouts={f"half{n}": half for n, half in halves.items()}, **ALONE) as port:
+        step = port.read()
+        assert step is not None
+        for n in halves:
+            np.testing.assert_array_equal(step[f"half{n}"], arrays["long"][50 * n : 50 * n + 50])
     # What polyduct does not move is no matter where it is not asked for.
     with pytest.raises(polyduct.Error, match=r"objects.npy.*not a .npy file that can be read"):
         polyduct.open(path, layouts={"objects": "..."}, **ALONE)

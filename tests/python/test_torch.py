@@ -82,10 +82,11 @@ def test_layouts_of_shards_are_what_torch_gathers() -> None:
 def test_weights_go_from_one_sharding_to_another(trainer: str, server: str, dtype: str) -> None:
     url = unique("weights")
     train = Program(4, "train", url, trainer, 30)
-    train.hear("published 0")
     serve = Program(2, "serve", url, server, 29, dtype)
-    serve.hear("serves 0")
-    train.say()
+    for version in (0, 10, 20):
+        train.hear(f"published {version}")
+        serve.hear(f"serves {version}")
+        train.say()
     train.hear("published 29")
     serve.end()
     train.say()

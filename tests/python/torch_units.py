@@ -3,7 +3,6 @@ unit, with torchrun's variables in the environment."""
 
 import os
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 HIDDEN = 22  # no multiple of anything
+PAUSE = 10
+"""A trainer waits at each version that is a multiple of this; between them it goes as fast as it can."""
 
 
 def network(bias: bool = True) -> torch.nn.Sequential:
@@ -64,6 +65,13 @@ def sharded(kind: str, dtype: torch.dtype = torch.float32) -> Any:
     return model
 
 
+def until_told() -> None:
+    """Waits for a line, which says that somebody serves the version that is there."""
+    if dist.get_rank() == 0:
+        sys.stdin.readline()
+    dist.barrier()
+
+
 def train(url: str, kind: str, steps: str) -> None:
     model = sharded(kind)
     for step in range(int(steps)):
@@ -72,14 +80,9 @@ def train(url: str, kind: str, steps: str) -> None:
         assert version == step
         if dist.get_rank() == 0:
             say("published", step)
-        if step == 0:
-            # Until somebody has said that it serves.
-            sys.stdin.readline() if dist.get_rank() == 0 else None
-            dist.barrier()
-        time.sleep(0.01)
-    if dist.get_rank() == 0:
-        sys.stdin.readline()
-    dist.barrier()
+        if step % PAUSE == 0:
+            until_told()
+    until_told()
 
 
 def serve(url: str, kind: str, last: str, dtype: str = "float32") -> None:

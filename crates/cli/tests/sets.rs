@@ -160,6 +160,25 @@ fn some_are_copied_and_converted() {
 }
 
 #[test]
+fn two_bytes_of_numpy_are_bfloat16_where_that_is_asked_for() {
+    let dir = Scratch::new("cp-set-bf16");
+    let (from, to) = (dir.path("m.npz"), dir.path("m.safetensors"));
+    let bytes: Vec<u8> = (0..24).collect();
+    let arrays = [array("w", &[3, 4], ElemType::Bf16), array("n", &[2], ElemType::I32)];
+    let mut out = open(&from).unit(0).units(1).write_arrays(&arrays).unwrap();
+    out.write_arrays(&[&bytes, &[7; 8]]).unwrap();
+    out.close().unwrap();
+    copied(&[&from, &to, "--convert", "--dtype", "bf16", "--verify"]);
+    let rule = Rule { pattern: "*".into(), layout: "...".into(), ..Rule::default() };
+    let mut port = open(&to).unit(0).units(1).read_arrays(&[rule]).unwrap();
+    let found: Vec<_> = port.arrays().iter().map(|a| (a.name.clone(), a.mapping.dataset().elem())).collect();
+    assert_eq!(found, [("n".to_owned(), ElemType::I32), ("w".to_owned(), ElemType::Bf16)]);
+    let mut memory = vec![0; port.local_len_bytes()];
+    port.read(&mut memory).unwrap();
+    assert_eq!(memory[port.arrays()[1].at.clone()], bytes);
+}
+
+#[test]
 fn pipes_carry_sets() {
     let dir = Scratch::new("cp-set-pipe");
     let (a, b) = (dir.path("a.zarr"), dir.path("b.zarr"));

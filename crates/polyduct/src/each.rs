@@ -3,10 +3,9 @@
 use crate::files::arrays_file;
 use crate::reader::ReadEnd;
 use crate::{stats, Error, Mode, Reader, Target};
-use polyduct_copy::Conversion;
-use polyduct_layout::{Dataset, ElemType};
+use polyduct_layout::Dataset;
 use polyduct_port::Expect;
-use polyduct_store::file::{is_group, is_index, Found, FoundArray};
+use polyduct_store::file::{is_group, Found, FoundArray};
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, Attributes, FileReader};
 
@@ -15,9 +14,7 @@ pub struct Each {
     target: Target,
     options: store::Options,
     expect: Expect,
-    arrays: Vec<FoundArray>,
-    steps: u64,
-    values: Vec<Vec<u8>>,
+    found: Found,
 }
 
 impl Each {
@@ -25,24 +22,22 @@ impl Each {
         let (path, format) = arrays_file(&target)?;
         options.check(|| polyduct_port::PortName::File(path.display().to_string()))?;
         let found = Found::of(path, format, &options)?;
-        let steps = found.steps();
-        let values = (0..steps).map(|step| found.values(step).to_vec()).collect();
-        Ok(Each { target, options, expect, arrays: found.into_arrays(), steps, values })
+        Ok(Each { target, options, expect, found })
     }
 
     /// Steps of those arrays that have steps.
     pub fn steps(&self) -> u64 {
-        self.steps
+        self.found.steps()
     }
 
-    /// What the writer said of a step, [packed](crate::values).
-    pub fn values(&self, step: u64) -> &[u8] {
-        usize::try_from(step).ok().and_then(|step| self.values.get(step)).map_or(&[], Vec::as_slice)
+    /// What the writer said of each step from the first on, [packed](crate::values), as far as it said something.
+    pub fn values(&self) -> &[Vec<u8>] {
+        self.found.values()
     }
 
     /// Leaves those that are not wanted.
-    pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
-        self.arrays.retain(|array| wanted(array.name()));
+    pub fn retain(&mut self, wanted: impl FnMut(&str) -> bool) {
+        self.found.retain(wanted);
     }
 
     /// Each with its name, one step of it as it is read, and whether it has steps: one that has none is the same in all.
@@ -52,24 +47,25 @@ impl Each {
     pub fn arrays(&self) -> Result<Vec<(&str, Dataset, bool)>, Error> {
         let of = |array: &FoundArray| -> Result<_, Error> {
             let found = array.dataset()?;
-            let elem = self.expected(found).elem.unwrap_or(found.elem());
+            let elem = self.expected(array).elem.unwrap_or(found.elem());
             Ok(Dataset::new(found.shape(), elem)?)
         };
-        self.arrays.iter().map(|array| Ok((array.name(), of(array)?, array.stepped()))).collect()
+        self.found.arrays().iter().map(|array| Ok((array.name(), of(array)?, array.stepped()))).collect()
     }
 
     /// What is written down of each, and what its dimensions are called, without that of the steps.
     pub fn about(&self) -> impl Iterator<Item = (Attributes, Option<Dims>)> + '_ {
-        self.arrays.iter().map(FoundArray::about)
+        self.found.arrays().iter().map(FoundArray::about)
     }
 
     /// What is expected of an array: the type that was asked for, where elements of its own can become that.
-    fn expected(&self, found: &Dataset) -> Expect {
-        let wanted = self.expect.elem.filter(|&wanted| {
-            let two_bytes = (found.elem(), wanted) == (ElemType::Bytes(2), ElemType::Bf16);
-            wanted == found.elem() || two_bytes || Conversion::between(found.elem(), wanted).is_some()
-        });
-        Expect { elem: wanted, shape: None, convert: self.expect.convert }
+    fn expected(&self, array: &FoundArray) -> Expect {
+        let own = Expect { elem: None, ..self.expect.clone() };
+        if array.fits(&self.expect) {
+            self.expect.clone()
+        } else {
+            own
+        }
     }
 
     /// The arrays as ports of their own, in the order of [`arrays`](Self::arrays), each in the layout that is told of it.
@@ -78,11 +74,11 @@ impl Each {
         self,
         layout: impl Fn(&str, &Dataset) -> String,
     ) -> impl Iterator<Item = Result<Reader, Error>> {
-        let Each { arrays, target, options, expect, steps, values } = self;
-        let own = Each { target, options, expect, arrays: Vec::new(), steps, values };
-        arrays.into_iter().map(move |array| {
-            let found = *array.dataset()?;
-            let (layout, expect) = (layout(array.name(), &found), own.expected(&found));
+        let Each { target, options, expect, found } = self;
+        let steps = found.steps();
+        let own = Each { target, options, expect, found: Found::default() };
+        found.into_arrays().into_iter().map(move |array| {
+            let (layout, expect) = (layout(array.name(), array.dataset()?), own.expected(&array));
             let port = FileReader::of(array, steps, &layout, &expect, &own.options)?;
             let told = stats::Sink::new(&own.target, Mode::Read, &own.options.port);
             Ok(Reader { end: ReadEnd::File(Box::new(port)), told })
@@ -93,12 +89,11 @@ impl Each {
 /// Whether what a target names has several arrays, with names; `None` where that is not known before it is opened.
 pub(crate) fn has_names(target: &Target) -> Result<Option<bool>, Error> {
     match target {
-        Target::Npz(_, None) => Ok(Some(true)),
-        Target::Set(path) => Ok(Some(is_index(path))),
+        Target::Npz(_, None) | Target::Set(_) => Ok(Some(true)),
         Target::Zarr(path) => Ok(Some(is_group(path)?)),
         Target::Safetensors(path, None) => {
             let found = Found::of(path, store::Format::Safetensors, &store::Options::default())?;
-            Ok(Some(found.into_arrays().len() != 1))
+            Ok(Some(found.arrays().len() != 1))
         }
         Target::Pipe(_) | Target::Net(_) => Ok(None),
         _ => Ok(Some(false)),

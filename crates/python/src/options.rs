@@ -8,6 +8,9 @@ use polyduct::{Error, JobUnit, Open, Readers};
 use pyo3::prelude::*;
 use std::time::Duration;
 
+/// What is written down of one of several arrays: its name, attributes as JSON, and what its dimensions are called.
+type WrittenDown = (String, String, Option<Vec<Option<String>>>);
+
 /// Options that writers and readers share; the names are those of `polyduct.open`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -25,7 +28,7 @@ pub struct Options {
     chunks: Option<Vec<u64>>,
     compress: Option<String>,
     shard_bytes: Option<u64>,
-    written_down: Vec<(String, String, Option<Vec<Option<String>>>)>,
+    written_down: Vec<WrittenDown>,
     descr: Option<String>,
 }
 

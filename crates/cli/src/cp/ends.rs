@@ -1,5 +1,6 @@
 //! The two ends of a copy: ports, or ordinary streams beside them.
 
+use super::ports::of_port;
 use super::{at_open, port, stream, stream_error, CpArgs, CpError};
 use crate::layout::{Dataset, ElemType};
 use crate::stream::Steps;
@@ -53,8 +54,7 @@ impl<'a> Source<'a> {
     }
 
     fn failed(&self) -> impl Fn(Error) -> CpError + 'a {
-        let url = &self.args.src;
-        move |error| CpError::Port { url: url.clone(), source: error.into() }
+        of_port(&self.args.src)
     }
 
     pub fn dataset(&self) -> &Dataset {
@@ -306,8 +306,7 @@ impl<'a> Target<'a> {
     }
 
     fn failed(&self) -> impl Fn(Error) -> CpError + 'a {
-        let url = &self.args.dst;
-        move |error| CpError::Port { url: url.clone(), source: error.into() }
+        of_port(&self.args.dst)
     }
 
     /// Bytes of which what is written at once has a whole number, but at a step's end; `None` where steps are

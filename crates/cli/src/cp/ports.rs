@@ -63,7 +63,7 @@ pub fn in_steps(
 
 /// Reads both sides again and compares them; gives the number of steps.
 pub fn compare_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError> {
-    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let of_dst = of_port(&args.dst);
     let Some(left) = Source::open(args, unit, "verify-in")?.into_port() else {
         return Err(CpError::VerifyStream);
     };
@@ -136,7 +136,7 @@ impl<'a> Loaded<'a> {
             }
             self.bytes.resize(len as usize, 0);
             let read = self.reader.read_stretch(step, begin, &mut self.bytes);
-            read.map_err(|error| CpError::Port { url: url.to_owned(), source: error.into() })?;
+            read.map_err(of_port(url))?;
             self.of = Some((step, begin));
         }
         Ok(self.bytes.get((at - begin) as usize..).unwrap_or_default())
@@ -150,13 +150,12 @@ fn compare_steps(
     mut right: Reader,
     moved: &Moved,
 ) -> Result<u64, CpError> {
-    let of_src = |error: Error| CpError::Port { url: args.src.clone(), source: error.into() };
-    let of_dst = |error: Error| CpError::Port { url: args.dst.clone(), source: error.into() };
+    let (of_src, of_dst) = (of_port(&args.src), of_port(&args.dst));
     let (src, dst) = (args.src.clone(), args.dst.clone());
     let mut a = room(left.local_len_bytes() as u64, &args.src)?;
     let mut b = room(right.local_len_bytes() as u64, &args.dst)?;
     for step in 0.. {
-        match (left.read(&mut a).map_err(of_src)?, right.read(&mut b).map_err(of_dst)?) {
+        match (left.read(&mut a).map_err(&of_src)?, right.read(&mut b).map_err(&of_dst)?) {
             (None, None) => return Ok(step),
             (Some(_), Some(_)) => {
                 if let Some(at) = first_difference(&a, &b) {
@@ -188,6 +187,11 @@ pub fn room(bytes: u64, url: &str) -> Result<Vec<u8>, CpError> {
     Ok(room)
 }
 
+/// An error of the port at `url`.
+pub fn of_port(url: &str) -> impl Fn(Error) -> CpError + '_ {
+    move |error| CpError::Port { url: url.to_owned(), source: error.into() }
+}
+
 /// An error at opening `url`, where a layout that is wrong is the option's fault and not the array's.
 pub fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
     use LayoutError::{DatasetTooLarge, TooManyDims};
@@ -198,7 +202,7 @@ pub fn at_open(url: &str) -> impl Fn(Error) -> CpError + '_ {
         };
         match of_layout.filter(|e| !matches!(e, DatasetTooLarge { .. } | TooManyDims { .. })) {
             Some(e) => CpError::Layout(e.clone()),
-            None => CpError::Port { url: url.to_owned(), source: error.into() },
+            None => of_port(url)(error),
         }
     }
 }

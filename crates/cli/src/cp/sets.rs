@@ -3,10 +3,10 @@
 use super::ends::{Source, Target};
 use super::ports::{compare_ports, room};
 use super::stretches::Stretches;
-use super::{of_pattern, port, ports, CpArgs, CpError, Moved};
+use super::{at_open, of_pattern, port, ports, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, Layout};
 use polyduct::store::zarr::Compression;
-use polyduct::{open, Array, Changes, Each, Error, Open, Rule};
+use polyduct::{open, Array, Changes, Each, Open, Rule};
 
 /// Several arrays that are copied.
 pub struct Set<'a> {
@@ -25,7 +25,7 @@ impl<'a> Set<'a> {
         if super::stream::of(&args.src, polyduct::Mode::Read).is_some() {
             return Ok(None);
         }
-        let failed = failed(&args.src);
+        let failed = at_open(&args.src);
         let brought = match open(&args.src).has_names().map_err(&failed)? {
             Some(false) => return Ok(None),
             Some(true) => None,
@@ -85,9 +85,9 @@ impl<'a> Set<'a> {
 
     fn between_files(&self, unit: u32, moved: &Moved) -> Result<u64, CpError> {
         let args = self.args;
-        let of_dst = failed(&args.dst);
+        let of_dst = at_open(&args.dst);
         let each = each(args, &args.src, unit, "in")?;
-        let (steps, listed) = (each.steps(), each.arrays().map_err(failed(&args.src))?);
+        let (steps, listed) = (each.steps(), each.arrays().map_err(at_open(&args.src))?);
         if unit == 0 {
             let bytes = |(_, dataset, stepped): &(&str, Dataset, bool)| {
                 dataset.len_bytes().saturating_mul(if *stepped { steps } else { 1 })
@@ -101,13 +101,11 @@ impl<'a> Set<'a> {
         }
         let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
         let copy = || -> Result<(), CpError> {
-            for step in 0..steps {
-                if !each.values(step).is_empty() {
-                    to.set_values_of(step, each.values(step)).map_err(&of_dst)?;
-                }
+            for (step, said) in (0..steps).zip(each.values()).filter(|(_, said)| !said.is_empty()) {
+                to.set_values_of(step, said).map_err(&of_dst)?;
             }
             for (n, port) in each.read(|name, dataset| layout(args, name, dataset)).enumerate() {
-                let mut source = Source::of_array(args, port.map_err(failed(&args.src))?);
+                let mut source = Source::of_array(args, port.map_err(at_open(&args.src))?);
                 let mut target = Target::of_array(args, &mut to, n);
                 match Stretches::between(args, unit, &source, &target) {
                     Some(stretches) => stretches.copy(&mut source, &mut target, moved)?,
@@ -127,7 +125,7 @@ impl<'a> Set<'a> {
     /// From a pipe, or into one: each step as a whole.
     fn in_steps(&self, brought: Option<&[Array]>, unit: u32, moved: &Moved) -> Result<u64, CpError> {
         let args = self.args;
-        let (of_src, of_dst) = (failed(&args.src), failed(&args.dst));
+        let (of_src, of_dst) = (at_open(&args.src), at_open(&args.dst));
         let describe = || port(args, &args.src, unit, "look").describe().map_err(&of_src);
         let described = brought.map_or_else(describe, |arrays| Ok(arrays.to_vec()))?;
         let rules: Vec<Rule> = described
@@ -198,7 +196,7 @@ impl<'a> Set<'a> {
         let left = each(args, &args.src, unit, "verify-in")?;
         let right = each(args, &args.dst, unit, "verify-out")?;
         let differ = |what: String| CpError::SetsDiffer { what };
-        let (steps, of_src, of_dst) = (left.steps(), failed(&args.src), failed(&args.dst));
+        let (steps, of_src, of_dst) = (left.steps(), at_open(&args.src), at_open(&args.dst));
         let (ours, theirs) = (left.arrays().map_err(&of_src)?, right.arrays().map_err(&of_dst)?);
         if let Some(n) = (0..ours.len().max(theirs.len())).find(|&n| ours.get(n) != theirs.get(n)) {
             let name = |all: &[(&str, Dataset, bool)]| {
@@ -209,7 +207,9 @@ impl<'a> Set<'a> {
             let (ours, theirs) = (name(&ours), name(&theirs));
             return Err(differ(format!("{} has {ours}, and {} has {theirs}", args.src, args.dst)));
         }
-        if let Some(step) = (0..steps.max(right.steps())).find(|&s| left.values(s) != right.values(s)) {
+        let said = |each: &Each, step: usize| each.values().get(step).cloned().unwrap_or_default();
+        let most = left.values().len().max(right.values().len());
+        if let Some(step) = (0..most).find(|&step| said(&left, step) != said(&right, step)) {
             return Err(differ(format!("the values of step {step} are others in {}", args.dst)));
         }
         let shape = |name: &str, dataset: &Dataset| layout(args, name, dataset);
@@ -218,10 +218,6 @@ impl<'a> Set<'a> {
         }
         Ok(steps)
     }
-}
-
-fn failed(url: &str) -> impl Fn(Error) -> CpError + '_ {
-    super::at_open(url)
 }
 
 fn is_pipe(url: &str) -> bool {
@@ -260,7 +256,7 @@ fn converted(args: &CpArgs, port: Open) -> Open {
 
 /// The arrays of files, those that are wanted.
 fn each(args: &CpArgs, url: &str, unit: u32, purpose: &str) -> Result<Each, CpError> {
-    let mut each = converted(args, port(args, url, unit, purpose)).each().map_err(failed(url))?;
+    let mut each = converted(args, port(args, url, unit, purpose)).each().map_err(at_open(url))?;
     each.retain(|name| wanted(args, name));
     Ok(each)
 }

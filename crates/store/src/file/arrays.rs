@@ -2,13 +2,14 @@
 
 use super::found::{Found, Held};
 use super::held::named;
+use super::packed::bundle;
 use super::work::Work;
-use super::{timed, Options};
+use super::{shape, timed, Options};
 use crate::FileError;
 use polyduct_copy::Conversion;
-use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Plan, Window};
+use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan, Window};
 use polyduct_os::{clock, Errno};
-use polyduct_port::{choose, lay_out, ArrayPart, BundleError, PortError, PortName, Rule, Stats};
+use polyduct_port::{choose, lay_out, ArrayPart, BundleError, Expect, PortError, PortName, Rule, Stats};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,12 +59,7 @@ impl ArraysReader {
         let start = clock::now();
         let path = path.display().to_string();
         options.check(|| PortName::File(path.clone()))?;
-        let bundle = |source| {
-            FileError::Port(PortError::Bundle {
-                port: PortName::File(path.clone()),
-                source: Box::new(source),
-            })
-        };
+        let bundle = bundle(&path);
         if rules.is_empty() {
             return Err(bundle(BundleError::Empty));
         }
@@ -75,7 +71,7 @@ impl ArraysReader {
         let (mut arrays, mut pieces) = (Vec::new(), Vec::new());
         // Which of the sources each of those is that were found.
         let mut used: HashMap<usize, usize> = HashMap::new();
-        for chosen in choose(&names, &texts).map_err(bundle)? {
+        for chosen in choose(&names, &texts).map_err(&bundle)? {
             let rule = &rules[chosen.rule];
             let held = |at: &usize| found.arrays[*at].held.as_ref().map_err(Clone::clone);
             let sources: Vec<&Held> = chosen.sources.iter().map(held).collect::<Result<_, _>>()?;
@@ -84,7 +80,7 @@ impl ArraysReader {
             let (shape, windows) = match rule.of.as_ref().filter(|of| of.renamed().is_none()) {
                 Some(of) => {
                     let made =
-                        of.resolve(chosen.name, &shapes, rule.expect.shape.as_deref()).map_err(bundle)?;
+                        of.resolve(chosen.name, &shapes, rule.expect.shape.as_deref()).map_err(&bundle)?;
                     (made.0, made.1.into_iter().map(Some).collect())
                 }
                 None => (shapes[0].to_vec(), vec![None]),
@@ -97,9 +93,9 @@ impl ArraysReader {
             let dataset = Dataset::new(&shape, elem).map_err(named(&path, chosen.name))?;
             let program = binding.mapping(&rule.layout, dataset, chosen.name)?;
             for ((&at, held), window) in chosen.sources.iter().zip(sources).zip(windows) {
-                let file = as_elem(&held.mapping, elem).map_err(named(&path, chosen.name))?;
-                let found = file.dataset().elem();
-                let conversion = binding.conversion(chosen.name, (found, elem), rule.expect.convert)?;
+                let shown = format!("{path}, array {:?}", chosen.name);
+                let expect = Expect { elem: Some(elem), ..rule.expect.clone() };
+                let (file, conversion) = shape::expected(&shown, &held.mapping, &expect)?;
                 let plan = binding.plan((&rule.layout, &program), &file, window, chosen.name)?;
                 let next = used.len();
                 let source = *used.entry(at).or_insert(next);
@@ -132,7 +128,7 @@ impl ArraysReader {
             closed: false,
             buffer: Vec::new(),
             stats: Stats { opened: clock::now().saturating_sub(start), ..Stats::default() },
-            path,
+            path: path.clone(),
         })
     }
 
@@ -236,7 +232,10 @@ impl ArraysReader {
 
     fn gather(&mut self, step: u64, parts: &mut [&mut [u8]]) -> Result<(), FileError> {
         let ArraysReader { sources, options, pieces, buffer, stats, .. } = self;
-        for Piece { array, plan, source, conversion } in pieces {
+        for (n, piece) in pieces.iter().enumerate() {
+            let Piece { array, plan, source, conversion } = piece;
+            // Where the next piece is of the same, it is not opened or unpacked twice.
+            let goes_on = pieces.get(n + 1).is_some_and(|next| next.source == *source);
             let (path, Held { source, stepped, .. }) = &mut sources[*source];
             let step = if *stepped { step } else { 0 };
             let (plan, conversion, path) = (plan.as_ref(), *conversion, &**path);
@@ -244,19 +243,11 @@ impl ArraysReader {
                 Work { plan, stride: 1, conversion, buffer: &mut *buffer, stats: &mut *stats, path, options };
             // Only chunks have steps.
             source.gather((step, 0), parts[*array], work)?;
-            source.rest();
+            if !goes_on {
+                source.rest();
+            }
         }
         Ok(())
-    }
-}
-
-/// A file's mapping; with two bytes taken for bfloat16, for which NumPy has no name, where that is expected.
-fn as_elem(file: &Mapping, expected: ElemType) -> Result<Mapping, LayoutError> {
-    match (file.dataset().elem(), expected) {
-        (ElemType::Bytes(2), ElemType::Bf16) => {
-            file.layout().bind(&Dataset::new(file.dataset().shape(), expected)?, file.units())
-        }
-        _ => Ok(file.clone()),
     }
 }
 
@@ -303,23 +294,5 @@ impl<'a> Binding<'a> {
         let plan = Arc::new(make().map_err(named(self.path, name))?);
         self.plans.insert(key, plan.clone());
         Ok(plan)
-    }
-
-    fn conversion(
-        &self,
-        name: &str,
-        (found, expected): (ElemType, ElemType),
-        convert: bool,
-    ) -> Result<Option<Conversion>, FileError> {
-        if found == expected {
-            return Ok(None);
-        }
-        let hint = match Conversion::between(found, expected) {
-            Some(conversion) if convert => return Ok(Some(conversion)),
-            Some(_) => "a program that opens the file with convert=True gets it converted",
-            None => "conversions exist for f32↔bf16, f32↔f16, f64↔f32",
-        };
-        let path = format!("{}, array {name:?}", self.path);
-        Err(FileError::ElemDiffers { path, expected, found, hint })
     }
 }

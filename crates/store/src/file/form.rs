@@ -8,7 +8,7 @@ use super::slabs::Slabs;
 use super::target::Target;
 use super::{wire, Format, Options, COMPRESSED_CHUNK_BYTES};
 use crate::npy::{Descr, Header};
-use crate::zarr::{Compression, Version};
+use crate::zarr::{About, Compression, Version};
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_port::{Array, PortError, PortName};
@@ -99,7 +99,7 @@ impl Form {
             }
         };
         let slabs = match format {
-            Format::Zarr => Some(slabs(dataset, options, path)?),
+            Format::Zarr => Some(slabs(dataset, options.about(), options, path)?),
             _ => None,
         };
         let body = Body::One(Box::new(One { slabs, kept: None, tensor, descr, stepped }));
@@ -274,18 +274,18 @@ impl Form {
     }
 }
 
-/// The chunks of an array that is written.
+/// The chunks of an array that is written, of which its users say this.
 ///
 /// # Errors
 /// [`FileError::NoForm`] for elements that are too long; [`PortError::BadOption`] for chunks that do not fit, and more
 /// attributes than metadata may have.
-pub fn slabs(dataset: Dataset, options: &Options, path: &str) -> Result<Slabs, FileError> {
+pub fn slabs(dataset: Dataset, about: About, options: &Options, path: &str) -> Result<Slabs, FileError> {
     if let ElemType::Bytes(zarr::MAX_RAW_BYTES..) = dataset.elem() {
         return Err(FileError::NoForm { path: path.to_owned(), format: "Zarr", elem: dataset.elem() });
     }
     let is_compressed = options.compression != Compression::None;
     let most = if is_compressed { COMPRESSED_CHUNK_BYTES } else { u64::MAX };
-    let slabs = Slabs::new(dataset, options.chunk_bytes.min(most)).about(options.about(), options.stepped);
+    let slabs = Slabs::new(dataset, options.chunk_bytes.min(most)).about(about, options.stepped);
     let len = slabs.metadata(u64::MAX).len();
     if len > zarr::MAX_METADATA_BYTES {
         return Err(FileError::Port(PortError::BadOption {

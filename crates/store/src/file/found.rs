@@ -12,7 +12,7 @@ use crate::safetensors::SafetensorsError;
 use crate::zarr::Dims;
 use crate::{json, FileError};
 use polyduct_layout::{Dataset, Mapping};
-use polyduct_port::{Array, BundleError, PortError, PortName};
+use polyduct_port::{Array, BundleError, Expect, PortError, PortName};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -158,10 +158,20 @@ impl Found {
         self.steps
     }
 
-    /// What the writer said of a step, [packed](polyduct_port::values).
-    pub fn values(&self, step: u64) -> &[u8] {
-        let step = usize::try_from(step).ok();
-        step.and_then(|step| self.values.get(step)).map_or(&[], Vec::as_slice)
+    /// What the writer said of each step from the first on, [packed](polyduct_port::values), as far as it said
+    /// something.
+    pub fn values(&self) -> &[Vec<u8>] {
+        &self.values
+    }
+
+    /// The arrays, by name.
+    pub fn arrays(&self) -> &[FoundArray] {
+        &self.arrays
+    }
+
+    /// Leaves those that are not wanted.
+    pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
+        self.arrays.retain(|array| wanted(&array.name));
     }
 
     /// The arrays, by name.
@@ -193,6 +203,11 @@ impl FoundArray {
             }
             _ => (Attributes::new(), None),
         }
+    }
+
+    /// Whether its elements are what is expected, or can be converted to that.
+    pub fn fits(&self, expect: &Expect) -> bool {
+        self.held.as_ref().is_ok_and(|held| shape::fits(held.mapping.dataset().elem(), expect))
     }
 
     /// Whether it has steps: one that has none is the same in all.

@@ -4,7 +4,7 @@
 //! group's attributes.
 
 use super::form::slabs;
-use super::packed::{bundle, changes, refused};
+use super::packed::{changes, refused};
 use super::said::Said;
 use super::slabs::{open_chunk, Slabs};
 use super::tree::{self, STEP};
@@ -13,7 +13,7 @@ use crate::zarr::{About, Surroundings};
 use crate::{steps, FileError};
 use polyduct_layout::Dataset;
 use polyduct_message::hash::fnv1a;
-use polyduct_port::{check_names, Array, Changes, PortError, PortName};
+use polyduct_port::{Array, Changes, PortError, PortName};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
@@ -51,7 +51,6 @@ impl Members {
     /// [`PortError::Bundle`] for names that cannot be; [`FileError::NoForm`] for elements that Zarr does not have;
     /// [`PortError::BadOption`] for chunks of a shape.
     pub fn new(arrays: &[Array], options: &Options, path: &str) -> Result<Members, FileError> {
-        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle(path))?;
         if let Some(chunks) = &options.chunks {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(path.to_owned())),
@@ -93,12 +92,10 @@ impl Members {
                 ));
             }
             let about = options.about_of(name);
-            let own =
-                Options { attributes: about.attributes.clone(), dims: about.dims.clone(), ..options.clone() };
             members.arrays.push(Member {
                 name: name.clone(),
                 dataset: *dataset,
-                slabs: slabs(*dataset, &own, path)?,
+                slabs: slabs(*dataset, about.clone(), options, path)?,
                 about,
                 constant: *open == Some(Changes::Never),
             });

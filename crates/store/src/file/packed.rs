@@ -9,7 +9,7 @@ use crate::safetensors::{dtype, print_all, SafetensorsError, Tensor, MAX_HEADER_
 use crate::FileError;
 use polyduct_layout::Dataset;
 use polyduct_message::hash::fnv1a;
-use polyduct_port::{check_names, Array, BundleError, Changes, PortError, PortName};
+use polyduct_port::{Array, BundleError, Changes, PortError, PortName};
 use std::collections::BTreeMap;
 
 /// Bytes of the header of a `.safetensors` file in which what the writer says of a step has room: it says so when the
@@ -49,7 +49,6 @@ impl Packed {
     /// [`PortError::Bundle`] for names that cannot be; [`FileError::NoForm`] for an element type that the format
     /// does not have; [`FileError::BadSafetensors`] for a header that would be too long.
     pub fn new(format: Format, arrays: &[Array], path: &str) -> Result<Packed, FileError> {
-        check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle(path))?;
         if let Some(array) = arrays.iter().find(|array| changes(array)) {
             return Err(refused(
                 path,

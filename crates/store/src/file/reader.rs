@@ -133,7 +133,7 @@ impl FileReader {
         let start = clock::now();
         let name = format!("{}, array {:?}", found.path, found.name);
         let Held { mapping: file, source, stepped, fortran } = found.held?;
-        let conversion = shape::conversion(&name, file.dataset().elem(), expect)?;
+        let (file, conversion) = shape::expected(&name, &file, expect)?;
         let dataset = Dataset::new(file.dataset().shape(), expect.elem.unwrap_or(file.dataset().elem()));
         let bound = dataset.and_then(|d| layout.parse::<Layout>()?.bind(&d, options.port.units.into()));
         let program = bound.map_err(FileError::layout(&name))?;

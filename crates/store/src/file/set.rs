@@ -43,7 +43,8 @@ impl ArraysWriter {
     /// [`Format::Zarr`] a group, which has any number of steps.
     ///
     /// # Errors
-    /// As [`FileWriter::open_arrays`].
+    /// As [`FileWriter::open`]; [`PortError::Bundle`] for names that cannot be, arrays whose size changes, and layouts
+    /// that do not fit.
     pub fn open(
         path: &Path,
         format: Format,

@@ -69,10 +69,7 @@ pub fn of_npy(
     units: u32,
     expect: &Expect,
 ) -> Result<Contents, FileError> {
-    let elem = match (header.elem, expect.elem) {
-        (ElemType::Bytes(2), Some(ElemType::Bf16)) => ElemType::Bf16,
-        (found, _) => found,
-    };
+    let elem = taken_for(header.elem, expect);
     let conversion = conversion(path, elem, expect)?;
     let shape = header.shape.as_slice();
     let behind_steps = shape.split_first();
@@ -144,11 +141,45 @@ pub fn of_raw(
     Ok(Contents { file, program, steps, stepped: false, stride: 1, fortran: false, conversion: None })
 }
 
+/// What the elements of a file are taken for: two bytes for bfloat16, for which NumPy has no name, where that is
+/// expected.
+fn taken_for(found: ElemType, expect: &Expect) -> ElemType {
+    match (found, expect.elem) {
+        (ElemType::Bytes(2), Some(ElemType::Bf16)) => ElemType::Bf16,
+        (found, _) => found,
+    }
+}
+
+/// Whether elements of a file can be what is expected.
+pub fn fits(found: ElemType, expect: &Expect) -> bool {
+    let found = taken_for(found, expect);
+    expect.elem.is_none_or(|wanted| wanted == found || Conversion::between(found, wanted).is_some())
+}
+
+/// A file's mapping, of elements as they are taken, and what they are converted by.
+///
+/// # Errors
+/// As [`conversion`]; [`PortError::Layout`](polyduct_port::PortError).
+pub fn expected(
+    path: &str,
+    file: &Mapping,
+    expect: &Expect,
+) -> Result<(Mapping, Option<Conversion>), FileError> {
+    let (found, elem) = (file.dataset().elem(), taken_for(file.dataset().elem(), expect));
+    let conversion = conversion(path, elem, expect)?;
+    if elem == found {
+        return Ok((file.clone(), conversion));
+    }
+    let dataset = Dataset::new(file.dataset().shape(), elem);
+    let bound = dataset.and_then(|dataset| file.layout().bind(&dataset, file.units()));
+    Ok((bound.map_err(FileError::layout(path))?, conversion))
+}
+
 /// The conversion from the file's element type, if one is needed.
 ///
 /// # Errors
 /// [`FileError::ElemDiffers`] where it is not asked for, or there is none.
-pub fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Conversion>, FileError> {
+fn conversion(path: &str, found: ElemType, expect: &Expect) -> Result<Option<Conversion>, FileError> {
     let expected = match expect.elem {
         Some(e) if e != found => e,
         _ => return Ok(None),

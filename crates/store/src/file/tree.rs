@@ -41,8 +41,9 @@ pub fn find(path: &Path, options: &Options) -> Result<Found, FileError> {
     let steps = attributes.get(STEPS).and_then(Value::as_u64);
     let mut walk = Walk { dir, path: name.as_str().into(), steps, options, arrays: Vec::new() };
     walk.group("", 0)?;
-    let said = said(attributes, steps);
-    Ok(Found { arrays: walk.arrays, values: said, steps: steps.unwrap_or(1) })
+    // A number that no array bears out says nothing.
+    let steps = steps.filter(|_| walk.arrays.iter().any(FoundArray::stepped));
+    Ok(Found { arrays: walk.arrays, values: said(attributes, steps), steps: steps.unwrap_or(1) })
 }
 
 /// What a group's attributes say of each step: all of the only one; of several, one after the other, in lists.

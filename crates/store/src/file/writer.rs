@@ -105,7 +105,7 @@ impl FileWriter {
     /// # Errors
     /// As [`open`](FileWriter::open); [`PortError::Bundle`] for names that cannot be, arrays whose size changes, and
     /// layouts that do not fit; [`FileError::NoForm`] for element types that the format does not have.
-    pub fn open_arrays(
+    pub(super) fn open_arrays(
         path: &Path,
         format: Format,
         arrays: &[Array],

@@ -192,6 +192,18 @@ fn hostile_groups_are_refused() {
     let open = |name: &str| ArraysReader::open(&path, find()?, &[rule(name, "...")], &unit(0, 1)).map(drop);
     assert!(matches!(open("flow/u"), Err(FileError::BadZarr { .. })));
     assert_eq!(open("flow/p"), Ok(()));
+    // A number of steps that no array has is none: nobody waits for so many.
+    let root = path.join("zarr.json");
+    let text = std::fs::read_to_string(&root).unwrap();
+    assert_eq!(find().unwrap().steps(), 2);
+    std::fs::write(
+        &root,
+        text.replace("\"polyduct_steps\": 2", &format!("\"polyduct_steps\": {}", u64::MAX)),
+    )
+    .unwrap();
+    let found = find().unwrap();
+    assert_eq!((found.steps(), found.values().len()), (1, 1));
+    assert!(found.arrays().iter().all(|array| !array.stepped()));
     // One that is no group, an array, a link that leads out of it.
     std::fs::remove_file(&document).unwrap();
     std::fs::create_dir(place.file("elsewhere")).unwrap();
