@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -33,6 +36,22 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def pipe() -> str:
     """A URL of this test alone."""
     return f"pipe:py-{os.getpid()}-{next(_counter)}"
+
+
+@pytest.fixture
+def ends_threads() -> Iterator[None]:
+    """Ends the threads that zarr-python keeps, and has Dask use none: later tests fork, and count their own."""
+    before = set(threading.enumerate())
+    with contextlib.ExitStack() as stack:
+        if importlib.util.find_spec("dask") is not None:
+            stack.enter_context(importlib.import_module("dask").config.set(scheduler="synchronous"))
+        yield
+    if "zarr.core.sync" in sys.modules:
+        sys.modules["zarr.core.sync"].cleanup_resources()
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive(), thread.name
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:

@@ -222,6 +222,7 @@ def test_processes_of_jax_are_an_example(programs: Programs, pipe: str) -> None:
     check_whole(reader, [sum(i + j for i in range(400) for j in range(100)) + 40_000 * time for time in range(3)])
 
 
+@pytest.mark.usefixtures("ends_threads")
 def test_chunks_of_dask_are_what_units_have(pipe: str) -> None:
     needs("dask.array")
     import dask.array as da
@@ -257,6 +258,7 @@ def test_chunks_of_dask_are_what_units_have(pipe: str) -> None:
         written.result()
 
 
+@pytest.mark.usefixtures("ends_threads")
 def test_datasets_of_xarray_come_back(pipe: str, tmp_path: Path) -> None:
     needs("xarray")
     import xarray as xr

@@ -167,6 +167,7 @@ def test_archives_of_numpy_are_read(tmp_path: Path, save: Any) -> None:
         polyduct.open(path, layouts={"objects": "..."}, **ALONE)
 
 
+@pytest.mark.usefixtures("ends_threads")
 def test_groups_are_those_of_zarr(tmp_path: Path) -> None:
     zarr, xarray = pytest.importorskip("zarr"), pytest.importorskip("xarray")
     path = tmp_path / "m.zarr"
@@ -192,6 +193,7 @@ def test_groups_are_those_of_zarr(tmp_path: Path) -> None:
         assert len(list(one)) == 3
 
 
+@pytest.mark.usefixtures("ends_threads")
 def test_groups_of_zarr_are_read(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")
     for version in (2, 3):

@@ -401,9 +401,15 @@ impl FileWriter {
     /// Ends so many steps, of which all arrays are written.
     pub(super) fn end_steps(&mut self, steps: u64) -> Result<(), FileError> {
         self.check_open()?;
-        self.stats.steps += steps - self.next;
-        self.next = steps;
+        self.stats.steps += steps.saturating_sub(self.next);
+        self.next = self.next.max(steps);
         Ok(())
+    }
+
+    /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written
+    /// twice; any does.
+    pub fn stretch_unit(&self) -> u64 {
+        self.form.slabs().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
     /// The same for one of the arrays; `None` where only parts of it can be written: its chunks hold several steps and
@@ -413,12 +419,6 @@ impl FileWriter {
             Some(boxes) => (boxes.steps == 1).then(|| boxes.stretch_unit()),
             None => Some(1),
         }
-    }
-
-    /// Bytes of which a [stretch](Self::write_stretch) should have a whole number, so that fewest are written
-    /// twice; any does.
-    pub fn stretch_unit(&self) -> u64 {
-        self.form.slabs().and_then(Slabs::boxes).map_or(1, Boxes::stretch_unit)
     }
 
     /// Carries the plan out for the next step, or writes a stretch of it.
