@@ -322,8 +322,8 @@ fn main() {
             ask(Ask::Region { unit: 9, id: 1 }, 3),
         ],
         vec![
-            Act::Raw { to: false, bytes: b"PDUC\x0d\0\x01\x02".to_vec(), fds: 3 },
-            Act::Raw { to: true, bytes: b"PDUC\x0d\0\0\x02\x02\x01\x04".to_vec(), fds: 0 },
+            Act::Raw { to: false, bytes: b"PDUC\x0f\0\x01\x02".to_vec(), fds: 3 },
+            Act::Raw { to: true, bytes: b"PDUC\x0f\0\0\x02\x02\x01\x04".to_vec(), fds: 0 },
         ],
     ];
     let mut seeds: Vec<Vec<u8>> =

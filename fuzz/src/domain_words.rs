@@ -281,7 +281,7 @@ fn main() {
         )),
         say(&Answer::Memory { address: u64::MAX, len: 4096 }),
         say(&Answer::Refused(missing)),
-        [&b"PDUC\x0d\0\0\x02"[..], &say(&Ask::Link { unit: 4 })].concat(),
+        [&b"PDUC\x0f\0\0\x02"[..], &say(&Ask::Link { unit: 4 })].concat(),
     ];
     let words = [
         events(&[join(9, 5)]),

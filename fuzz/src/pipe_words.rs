@@ -222,11 +222,17 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(policy: Policy, waits: bool) -> Steps {
-        let sizes = Sizes { writers: WRITERS, readers: vec![READERS], depth: DEPTH, policy, words: 1 };
+    /// Of readers that are there from the start, or that come and go.
+    fn new(policy: Policy, waits: bool, come: bool) -> Steps {
+        let (policy, readers) = if come { (Policy::Latest, vec![]) } else { (policy, vec![READERS]) };
+        let sizes = Sizes { writers: WRITERS, readers, depth: DEPTH, policy, words: 1 };
         let mut waiting = vec![Side::Writer, Side::Reader(0)];
-        waiting.retain(|_| waits);
+        waiting.retain(|_| waits && !come);
         let mut hub = StepHub::new(Slots::on_heap(sizes), waiting);
+        if come {
+            hub.seat(0, READERS, waits);
+            hub.slots().enter(0);
+        }
         hub.slots().join(UnitName { side: Side::Writer, unit: 0 }, (1, 1), 1);
         let others = [(Side::Writer, 1), (Side::Reader(0), 0), (Side::Reader(0), 1)];
         let mut units = BTreeMap::new();
@@ -258,6 +264,17 @@ impl Steps {
                 self.absent.extend(self.hub.replaceable(conn));
                 let _ = self.hub.hangup(conn);
                 self.units.remove(&conn);
+                let is_guest = |unit: &UnitName| self.hub.is_guest(*unit);
+                if self.hub.slots().sizes().are_open()
+                    && !self.units.values().any(|(unit, ..)| is_guest(unit))
+                {
+                    self.absent.clear();
+                    self.hub.vacate(0);
+                }
+            }
+            Event::Deadline if self.hub.awaits_guests() => self.hub.let_guests_go(),
+            Event::Revived => {
+                let _ = self.hub.slots().close_writer(0, self.mine);
             }
             // Somebody comes in the place of the unit that was lost first.
             Event::Meet { conn, .. } if !self.absent.is_empty() => {
@@ -315,6 +332,7 @@ impl Steps {
                 given.push_back(turn.step);
             }
             Tell::Next(Next::End) => assert!(unit.side != Side::Writer),
+            Tell::NotYet => assert!(unit.side != Side::Writer && !lossless && given.is_empty()),
             Tell::Stop(halt) | Tell::Notice(halt) => assert_ne!(*halt, Halt::Corrupt),
             Tell::Bye => {}
             Tell::Meet(..) | Tell::Lost(..) | Tell::Replaced(..) | Tell::Units(_) => {
@@ -374,7 +392,7 @@ fn target(input: &[u8]) {
     let waits = choice & 4 != 0;
     revive(policy, rest);
     let mut meeting = Meeting::new(if waits { OnLoss::Wait } else { OnLoss::Raise });
-    let mut steps = Steps::new(policy, waits);
+    let mut steps = Steps::new(policy, waits, choice & 8 != 0);
     for event in acts::read::<Event>(rest) {
         meeting.handle(&event);
         steps.handle(&event);
@@ -412,6 +430,12 @@ fn main() {
         [&writes[..], &writes, &[step(1, Ask::Begin)], &readers(Ask::Next), &readers(Ask::Close)].concat(),
         [&readers(Ask::Next)[..], &writes, &[step(1, Ask::Begin), step(1, Ask::Skip), hangup(2)]].concat(),
         vec![step(1, Ask::Abort), step(2, Ask::Next), step(2, Ask::Leave), step(3, Ask::Close)],
+        // Readers that come and go, from here on.
+        [&readers(Ask::Next)[..], &writes, &[Event::Revived, step(1, Ask::Close)], &readers(Ask::Release)]
+            .concat(),
+        [&readers(Ask::Next)[..], &readers(Ask::Withdraw), &writes, &[hangup(2), hangup(3)], &writes]
+            .concat(),
+        [&writes[..], &[Event::Revived, step(1, Ask::Close), Event::Deadline, hangup(1)]].concat(),
     ];
     let lost = Ask::Lost(UnitName { side: Side::Reader(0), unit: 1 }, 10);
     let at = "[::1]:7".parse().expect("an address");

@@ -1,6 +1,6 @@
 """Weights from a trainer to servers, while both run: each side says nothing but what it holds.
 
-The trainer, every few minutes; it never waits for a server:
+The trainer, every few minutes; it never waits for a server, on whichever host:
 
     polyduct.torch.publish("pipe:weights", model, step=n)
 
@@ -43,8 +43,7 @@ def publish(url: str, model: Any, step: int | None = None, **options: Any) -> in
     """Has servers get the weights as they are now; returns their version, counted from 0.
 
     url
-        ``pipe:NAME``: any servers of this host may come and go. ``pipe://HOST:PORT/NAME``, which unit 0 listens
-        at: so many as ``readers`` says (1), and the first call waits for them.
+        ``pipe:NAME`` on this host, or ``pipe://HOST:PORT/NAME``, where unit 0 listens for servers of other hosts.
     model
         A module, or a dictionary of tensors such as its ``state_dict()``: the same names, shapes and shards in each
         call.
@@ -59,8 +58,7 @@ def publish(url: str, model: Any, step: int | None = None, **options: Any) -> in
     state = _tensors(model)
     out = _writers.get(url)
     if out is None or out.closed:
-        across = url.startswith("pipe://")
-        usual = {"policy": "latest", "depth": 3, "readers": 1 if across else "any"}
+        usual = {"policy": "latest", "depth": 3, "readers": "any"}
         units = _units(state)
         out = _writers[url] = open(url, "w", arrays=_held(state), **{**usual, **units, **options})
     version = out.next_step

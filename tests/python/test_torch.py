@@ -25,18 +25,25 @@ def unique(name: str, taken: list[int] = []) -> str:  # noqa: B006: it counts
     return f"pipe:torch-{os.getpid()}-{len(taken)}-{name}"
 
 
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
 class Program:
     """So many processes of `torch_units`, the first of which can be heard and spoken to."""
 
     def __init__(self, units: int, *arguments: object) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         self.units: list[subprocess.Popen[str]] = []
         for rank in range(units):
             env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(units), "LOCAL_RANK": str(rank)}
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-            env |= {"POLYDUCT_PROGRAM": f"{arguments[0]}-{port}"}
+            env |= {"POLYDUCT_PROGRAM": f"{arguments[0]}-{port}", "POLYDUCT_JOB_KEY": "07" * 32}
+            # As if they were on several hosts.
+            env |= {"POLYDUCT_MESSAGE_NEAR": "0"}
             command = [sys.executable, "-W", "ignore", str(UNITS), *map(str, arguments)]
             pipe = subprocess.PIPE
             self.units.append(subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
@@ -93,8 +100,9 @@ def test_weights_go_from_one_sharding_to_another(trainer: str, server: str, dtyp
     train.end()
 
 
-def test_servers_and_trainers_come_and_go() -> None:
-    url = unique("come")
+@pytest.mark.parametrize("across", [False, True])
+def test_servers_and_trainers_come_and_go(across: bool) -> None:
+    url = f"pipe://127.0.0.1:{free_port()}/weights" if across else unique("come")
     train = Program(2, "train", url, "fsdp", 3)
     train.hear("published 0")
     killed = Program(1, "serve", url, "plain", 99)

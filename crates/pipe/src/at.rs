@@ -3,7 +3,6 @@
 use crate::error::PipeError;
 use crate::join::check_name;
 use crate::net::{PipeAddress, Trust};
-use polyduct_port::{Options, PortError, Readers};
 use std::fmt;
 
 /// Where a pipe is: by name on this host, or where its writers' unit 0 listens.
@@ -20,23 +19,6 @@ impl At<'_> {
     pub(crate) fn check_name(&self) -> Result<(), PipeError> {
         match self {
             At::Name(name) => check_name(name),
-            At::Host(..) => Ok(()),
-        }
-    }
-
-    /// Checks what a writer cannot have here.
-    pub(crate) fn check_writer(&self, options: &Options) -> Result<(), PipeError> {
-        let bad = |option, found: &dyn fmt::Display, expected: &'static str| {
-            let (found, expected) = (found.to_string(), expected.into());
-            Err(PipeError::Port(PortError::BadOption { port: None, option, found, expected }))
-        };
-        match self {
-            At::Name(_) => Ok(()),
-            At::Host(..) if options.readers == Readers::Any => bad(
-                "readers",
-                &options.readers,
-                "the number of reader programs across hosts: any may come and go on one host only",
-            ),
             At::Host(..) => Ok(()),
         }
     }

@@ -199,20 +199,22 @@ impl<F> Rendezvous<F> {
         self.roll.get(unit).map_or(0, |member| member.terms.hello.space)
     }
 
-    /// The connection that has the place that this unit asks for.
-    pub fn holder(&self, hello: &Hello) -> Option<ConnId> {
+    /// Whether this connection has a place that this unit could get.
+    pub fn is_in_the_way(&self, conn: ConnId, hello: &Hello) -> bool {
+        let Some(held) = self.roll.place(conn) else { return false };
         let side = match hello.role {
             Role::Writer { .. } => Side::Writer,
+            Role::Reader { .. } if self.is_open() => match self.guest_place(&hello.program) {
+                Some(place) => Side::Reader(place),
+                None => return held.side != Side::Writer && self.free_place().is_none(),
+            },
             Role::Reader { .. } => match self.programs.iter().position(|p| *p == hello.program) {
                 Some(i) => Side::Reader(i as u32),
                 // A lone lost unit may come back under another name.
-                None => {
-                    let mut places = self.roll.iter().map(|(place, _)| place);
-                    places.find(|place| place.side != Side::Writer && place.unit == hello.unit)?.side
-                }
+                None => return held.side != Side::Writer && held.unit == hello.unit,
             },
         };
-        self.roll.get(UnitName { side, unit: hello.unit }).map(|member| member.conn)
+        held == UnitName { side, unit: hello.unit }
     }
 
     /// Whether this connection has a unit's place.
@@ -309,6 +311,11 @@ impl<F> Rendezvous<F> {
         let mut programs: Vec<Side> = waits.map(|(place, _)| place.side).collect();
         programs.dedup();
         programs
+    }
+
+    /// Whether a lost unit of a program that is there may be replaced.
+    pub fn waits(&self, side: Side) -> bool {
+        self.first_of(side).is_some_and(|(_, member)| member.terms.waits())
     }
 
     /// Those without whom the pipe does not open: all but guests.

@@ -179,7 +179,6 @@ impl Writer {
             let start = clock::now();
             at.check_name()?;
             check_any(given, options)?;
-            at.check_writer(options)?;
             let gives = gives(given, layout, options)?;
             let arrays = match &gives {
                 Gives::Arrays(arrays) => Some(arrays.clone()),

@@ -2,16 +2,19 @@
 
 mod common;
 
+use common::at::At;
+use common::net::{trust, Across, Near};
 use common::{fill, local_indices, reader_options, unique, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::process::{PidFd, ProcessId};
+use polyduct_pipe::net::PipeAddress;
 use polyduct_pipe::{
     DomainOptions, Expect, Given, Mismatch, OnLoss, Options, PipeError, Policy, Reader, Readers, Refusal,
     Writer,
 };
 use polyduct_port::PortError;
 use polyduct_rig::kills::kills;
-use polyduct_rig::{kill_all, say, tests, Random, Unit};
+use polyduct_rig::{kill_all, say, Random, Unit};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -20,10 +23,57 @@ use std::time::Duration;
 /// Reader programs that one pipe takes at once.
 const MOST: u32 = 8;
 
+/// The same tests on one host and across hosts.
+macro_rules! everywhere {
+    ($($test:ident),+ $(,)?) => {
+        &[$((stringify!($test), $test::<Here> as fn()),
+            (concat!(stringify!($test), " across hosts"), $test::<Far>)),+]
+    };
+}
+/// Where a test has its pipe, in words that its processes are told.
+trait Place {
+    /// Steps for which a writer stays so long that a reader that comes may find it.
+    const STAYS: u64;
+    fn new() -> String;
+}
+
+/// On this host, by name.
+struct Here;
+
+impl Place for Here {
+    const STAYS: u64 = 1;
+    fn new() -> String {
+        unique("any")
+    }
+}
+
+/// Across hosts; which units map the slots of others all the same, depends on the last number.
+struct Far;
+
+impl Place for Far {
+    const STAYS: u64 = 2000;
+    fn new() -> String {
+        let place = common::net::place();
+        format!("{}:{}", place.host, place.port)
+    }
+}
+
+/// The place that is meant by these words.
+fn at(pipe: &str) -> Box<dyn At> {
+    match pipe.split_once(':') {
+        None => Box::new(pipe.to_owned()),
+        Some((host, port)) => {
+            let place = PipeAddress { host: host.into(), port: port.parse().unwrap(), name: "any".into() };
+            let near = Near::at(&place);
+            Box::new(Across { place, trust: trust(true), near })
+        }
+    }
+}
+
 fn main() {
     polyduct_rig::main(
         read,
-        tests![
+        everywhere![
             readers_come_leave_and_come_again_while_the_writer_writes,
             who_comes_gets_the_newest_step_at_once,
             a_stopped_program_holds_nobody,
@@ -31,6 +81,9 @@ fn main() {
             a_lost_unit_is_replaced_where_its_program_waits,
             one_program_too_many_comes_when_another_has_left,
             the_end_comes_to_those_that_are_there,
+            who_has_yet_to_take_the_newest_step_has_it_when_the_writer_has_closed,
+            who_does_not_read_does_not_keep_a_writer_from_closing,
+            who_looked_in_vain_gets_what_is_the_newest_when_it_reads,
             who_comes_to_a_writer_that_leaves_waits_for_the_next,
             what_cannot_be_is_said_at_once,
             programs_that_come_and_are_killed_at_any_moment,
@@ -50,7 +103,7 @@ fn read(spec: &str) {
     let number = |i: usize| f[i].parse::<u32>().unwrap();
     let on_loss = if f[5] == "wait" { OnLoss::Wait } else { OnLoss::Raise };
     let options = Options { on_loss, ..reader_options(f[1], number(2), number(3)) };
-    let mut r = match Reader::open(f[0], f[4], &Expect::default(), &options) {
+    let mut r = match at(f[0]).reader(f[4], &Expect::default(), &options) {
         Ok(r) => r,
         Err(PipeError::Refused { reason: Refusal::Terms(Mismatch::Full { programs, .. }), .. }) => {
             return say(&format!("full {programs}"))
@@ -79,6 +132,10 @@ fn read(spec: &str) {
                 r.close().unwrap();
                 "closed".to_owned()
             }
+            "look" => match polyduct_os::clock::within(Some(Duration::ZERO), || r.peek()) {
+                Err(PipeError::Port(PortError::Timeout { .. })) => "nothing".to_owned(),
+                looked => format!("{looked:?}"),
+            },
             "run" => {
                 say("runs");
                 loop {
@@ -131,11 +188,18 @@ fn close(program: &mut [Unit]) {
 }
 
 fn any(unit: u32, units: u32) -> Options {
-    Options { readers: Readers::Any, policy: Policy::Latest, depth: 4, ..writer_options(unit, units) }
+    let silence = Duration::from_secs(2);
+    Options {
+        readers: Readers::Any,
+        policy: Policy::Latest,
+        depth: 4,
+        silence,
+        ..writer_options(unit, units)
+    }
 }
 
 fn open_writer(pipe: &str, options: &Options) -> Writer {
-    Writer::open(pipe, &Given::Dataset(data()), "block,*", options).unwrap()
+    at(pipe).writer(&Given::Dataset(data()), "block,*", options).unwrap()
 }
 
 fn write_step(w: &mut Writer, indices: &[u64]) -> bool {
@@ -197,8 +261,8 @@ impl Writing {
     }
 }
 
-fn readers_come_leave_and_come_again_while_the_writer_writes() {
-    let pipe = unique("any");
+fn readers_come_leave_and_come_again_while_the_writer_writes<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     // Nobody is there.
     writing.goes_on(100);
@@ -231,8 +295,8 @@ fn readers_come_leave_and_come_again_while_the_writer_writes() {
     writing.end();
 }
 
-fn who_comes_gets_the_newest_step_at_once() {
-    let pipe = unique("any-newest");
+fn who_comes_gets_the_newest_step_at_once<P: Place>() {
+    let pipe = P::new();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     // More than there are slots, with nobody there.
@@ -254,8 +318,8 @@ fn signal(unit: &Unit, signal: Signal) {
     PidFd::of(ProcessId::of(unit.pid()).unwrap()).unwrap().send_signal(signal).unwrap();
 }
 
-fn a_stopped_program_holds_nobody() {
-    let pipe = unique("any-stopped");
+fn a_stopped_program_holds_nobody<P: Place>() {
+    let pipe = P::new();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     let mut stopped = open(&pipe, "stopped", 2, "*,block");
@@ -275,8 +339,8 @@ fn a_stopped_program_holds_nobody() {
     assert_eq!(ask(&mut other[0], "step"), "end");
 }
 
-fn a_lost_unit_is_the_loss_of_its_program_alone() {
-    let pipe = unique("any-lost");
+fn a_lost_unit_is_the_loss_of_its_program_alone<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     let mut other = open(&pipe, "other", 2, "block,*");
     let mut program = open(&pipe, "program", 2, "*,block");
@@ -295,8 +359,8 @@ fn a_lost_unit_is_the_loss_of_its_program_alone() {
     writing.end();
 }
 
-fn a_lost_unit_is_replaced_where_its_program_waits() {
-    let pipe = unique("any-replaced");
+fn a_lost_unit_is_replaced_where_its_program_waits<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     let unit = |unit| start_as(&pipe, "program", (unit, 2), "*,block", "wait");
     let mut program = vec![unit(0), unit(1)];
@@ -314,8 +378,8 @@ fn a_lost_unit_is_replaced_where_its_program_waits() {
     writing.end();
 }
 
-fn one_program_too_many_comes_when_another_has_left() {
-    let pipe = unique("any-full");
+fn one_program_too_many_comes_when_another_has_left<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     let mut programs: Vec<_> = (0..MOST).map(|p| open(&pipe, &format!("p{p}"), 1, "*,block")).collect();
     programs.iter_mut().for_each(|program| _ = next(program));
@@ -334,8 +398,8 @@ fn one_program_too_many_comes_when_another_has_left() {
     writing.end();
 }
 
-fn the_end_comes_to_those_that_are_there() {
-    let pipe = unique("any-end");
+fn the_end_comes_to_those_that_are_there<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     let mut a = open(&pipe, "a", 2, "block,*");
     let mut b = open(&pipe, "b", 1, "*,*");
@@ -347,8 +411,63 @@ fn the_end_comes_to_those_that_are_there() {
         .for_each(|unit| assert!(unit.wait_line("end"), "{}: {}", unit.name, unit.last()));
 }
 
-fn who_comes_to_a_writer_that_leaves_waits_for_the_next() {
-    let pipe = unique("any-again");
+fn who_has_yet_to_take_the_newest_step_has_it_when_the_writer_has_closed<P: Place>() {
+    let pipe = P::new();
+    let mut w = open_writer(&pipe, &any(0, 1));
+    let indices = local_indices(w.mapping(), 0);
+    let mut slow = open(&pipe, "slow", 2, "*,block");
+    let mut quick = open(&pipe, "quick", 1, "*,*");
+    (0..3).for_each(|_| assert!(write_step(&mut w, &indices)));
+    assert_eq!(next(&mut quick), 2);
+    let closes = std::thread::spawn(move || w.close().unwrap());
+    assert_eq!(ask(&mut quick[0], "step"), "end");
+    assert_eq!(next(&mut slow), 2);
+    slow.iter_mut().for_each(|unit| assert_eq!(ask(unit, "step"), "end"));
+    closes.join().unwrap();
+}
+
+fn who_does_not_read_does_not_keep_a_writer_from_closing<P: Place>() {
+    let pipe = P::new();
+    let mut w = open_writer(&pipe, &any(0, 1));
+    let indices = local_indices(w.mapping(), 0);
+    let [mut stopped, mut idle] = ["stopped", "idle"].map(|name| open(&pipe, name, 1, "*,*"));
+    assert!(write_step(&mut w, &indices));
+    signal(&stopped[0], Signal::STOP);
+    w.close().unwrap();
+    signal(&stopped[0], Signal::CONT);
+    // On this host the step lies where they find it; across hosts it went with the writer.
+    for unit in [&mut stopped[0], &mut idle[0]] {
+        let said = ask(unit, "step");
+        assert!(said == "step 0" || said == "end", "{said}");
+    }
+}
+
+fn who_looked_in_vain_gets_what_is_the_newest_when_it_reads<P: Place>() {
+    let pipe = P::new();
+    let mut w = open_writer(&pipe, &any(0, 1));
+    let indices = local_indices(w.mapping(), 0);
+    let mut reader = open(&pipe, "r", 2, "*,block");
+    write_step(&mut w, &indices);
+    assert_eq!(next(&mut reader), 0);
+    // Across hosts a look may be answered when some of the steps are there already, and then that one is read.
+    let (mut newest, rounds) = (0, 20);
+    for round in 1..=rounds {
+        // As often as it may, also before the answer is there.
+        for _ in 0..3 {
+            reader.iter_mut().for_each(|unit| assert_eq!(ask(unit, "look"), "nothing"));
+        }
+        (0..4).for_each(|_| assert!(write_step(&mut w, &indices)));
+        let mut step = next(&mut reader);
+        newest += u32::from(step == 4 * round);
+        while step < 4 * round {
+            step = next(&mut reader);
+        }
+    }
+    assert!(newest > rounds as u32 / 2, "{newest} of {rounds}");
+}
+
+fn who_comes_to_a_writer_that_leaves_waits_for_the_next<P: Place>() {
+    let pipe = P::new();
     let stop = Arc::new(AtomicBool::new(false));
     let writers = {
         let (pipe, stop) = (pipe.clone(), stop.clone());
@@ -356,26 +475,26 @@ fn who_comes_to_a_writer_that_leaves_waits_for_the_next() {
             while !stop.load(Ordering::SeqCst) {
                 let mut w = open_writer(&pipe, &any(0, 1));
                 let indices = local_indices(w.mapping(), 0);
-                write_step(&mut w, &indices);
+                (0..P::STAYS).for_each(|_| _ = write_step(&mut w, &indices));
                 w.close().unwrap();
             }
         })
     };
     // Whichever writer they meet, and in whatever moment of it.
     for _ in 0..40 {
-        let mut r = Reader::open(&pipe, "*,*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
+        let mut r = at(&pipe).reader("*,*", &Expect::default(), &reader_options("r", 0, 1)).unwrap();
         let mut part = vec![0; r.local_len_bytes()];
         let read = r.read(&mut part).unwrap();
-        assert!(matches!(read, Some(0) | None), "{read:?}");
+        assert!(read.is_none_or(|n| n < P::STAYS), "{read:?}");
     }
     stop.store(true, Ordering::SeqCst);
     writers.join().unwrap();
 }
 
-fn what_cannot_be_is_said_at_once() {
-    let pipe = unique("any-bad");
+fn what_cannot_be_is_said_at_once<P: Place>() {
+    let pipe = P::new();
     let open = |given: &Given, options: Options| {
-        Writer::open(&pipe, given, "*,*", &options).err().expect("it opens").to_string()
+        at(&pipe).writer(given, "*,*", &options).err().expect("it opens").to_string()
     };
     let given = Given::Dataset(data());
     for (policy, name) in [(Policy::Block, "block"), (Policy::DropOldest, "drop_oldest")] {
@@ -386,13 +505,6 @@ fn what_cannot_be_is_said_at_once() {
     assert_eq!(said, "on_loss is wait; expected raise in a writer whose readers is any");
     let said = open(&Given::ByReader, any(0, 1));
     assert_eq!(said, "readers is any; expected a number where the first reader says what the steps are");
-    let across = common::net::Across::trusting(true);
-    let said = Writer::open((&across.place, &across.trust), &given, "*,*", &any(0, 1));
-    let said = said.err().expect("it opens").to_string();
-    assert!(
-        said.starts_with("readers is any; expected the number of reader programs across hosts"),
-        "{said}"
-    );
     let mut w = open_writer(&pipe, &any(0, 1));
     let said = w.domain(&DomainOptions::default()).err().expect("it has a domain").to_string();
     assert!(
@@ -401,10 +513,10 @@ fn what_cannot_be_is_said_at_once() {
     );
     // Two units of a reader program that disagree, and a dataset that is not the writer's.
     let expect = Expect { shape: Some(vec![3]), ..Expect::default() };
-    let said = Reader::open(&pipe, "*,*", &expect, &reader_options("r", 0, 1)).err().unwrap().to_string();
+    let said = at(&pipe).reader("*,*", &expect, &reader_options("r", 0, 1)).err().unwrap().to_string();
     assert!(said.contains("the reader expects shape [3]"), "{said}");
     let brief = Options { open_timeout: Duration::from_millis(50), ..reader_options("half", 0, 2) };
-    let said = Reader::open(&pipe, "*,block", &Expect::default(), &brief).err().unwrap().to_string();
+    let said = at(&pipe).reader("*,block", &Expect::default(), &brief).err().unwrap().to_string();
     assert!(said.contains("waiting for all other units"), "{said}");
     // It left its place, and harms nobody.
     let indices = local_indices(w.mapping(), 0);
@@ -413,8 +525,8 @@ fn what_cannot_be_is_said_at_once() {
     assert_eq!(next(&mut half), 0);
 }
 
-fn programs_that_come_and_are_killed_at_any_moment() {
-    let pipe = unique("any-kills");
+fn programs_that_come_and_are_killed_at_any_moment<P: Place>() {
+    let pipe = P::new();
     let writing = Writing::to(&pipe);
     let mut steady = open(&pipe, "steady", 2, "*,block");
     let mut random = Random::new(u64::from(std::process::id()));

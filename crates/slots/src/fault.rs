@@ -116,7 +116,12 @@ impl Slots {
 
     /// Records a fault, unless there is one already, and wakes everybody.
     pub fn fail(&self, fault: Fault) {
-        let word = self.fault_word(fault.unit().side);
+        self.fail_for(fault.unit().side, fault);
+    }
+
+    /// The same for one side alone, whichever unit's the fault is, where reader programs come and go.
+    pub fn fail_for(&self, side: Side, fault: Fault) {
+        let word = self.fault_word(side);
         let _ = word.compare_exchange(0, fault.pack(), Ordering::AcqRel, Ordering::Acquire);
         self.wake_all();
     }

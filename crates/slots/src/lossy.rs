@@ -43,6 +43,11 @@ impl Word {
     pub(super) fn step(self) -> u64 {
         self.0 >> 19
     }
+    /// Whether a program may take the step, which took the one `after` last.
+    fn is_fresh(self, program: u32, after: Option<u64>) -> bool {
+        let is_new = after.is_none_or(|after| self.step() > after);
+        self.state() == VISIBLE && self.pending() & (1 << program) != 0 && is_new
+    }
     /// In which order slots are taken that nobody holds: free ones first, and then the oldest.
     fn rank(self) -> u64 {
         if self.state() == FREE {
@@ -221,7 +226,7 @@ impl Slots {
         let ended = self.ends_before(u64::MAX);
         let mut unfinished = false;
         if unit == 0 {
-            let after = k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|t| t.step);
+            let after = self.taken_before(program, k);
             if let Some((slot, word)) = self.pick(program, after, &mut unfinished) {
                 return Ok(Some(Next::Step(self.take(program, k, slot, word))));
             }
@@ -240,13 +245,11 @@ impl Slots {
         // As in `pick`, which has the last word.
         let ended = self.ends_before(u64::MAX);
         let end = self.first_close().map_or(u64::MAX, |(n, _)| n);
-        let after = k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|t| t.step);
-        let (bit, depth) = (1 << program, self.sizes().depth);
+        let after = self.taken_before(program, k);
         let (mut pinned, mut filling, mut fresh, mut left) = (0, false, false, false);
-        for w in (0..depth).map(|slot| self.word(slot)) {
-            let is_pinned = w.state() == VISIBLE && w.pins() & bit != 0;
-            let is_fresh =
-                w.state() == VISIBLE && w.pending() & bit != 0 && after.is_none_or(|after| w.step() > after);
+        for w in (0..self.sizes().depth).map(|slot| self.word(slot)) {
+            let is_pinned = w.state() == VISIBLE && w.pins() & (1 << program) != 0;
+            let is_fresh = w.is_fresh(program, after);
             pinned += u32::from(is_pinned);
             filling |= w.state() == FILLING && w.step() < end;
             fresh |= is_fresh;
@@ -254,6 +257,17 @@ impl Slots {
         }
         let has_room = pinned == 0 || pinned < self.most_pinned();
         left || has_room && (fresh || ended && !filling)
+    }
+
+    /// Whether some slot holds a step that `program` could take as its `k`-th.
+    pub(super) fn has_fresh(&self, program: u32, k: u64) -> bool {
+        let after = self.taken_before(program, k);
+        (0..self.sizes().depth).any(|slot| self.word(slot).is_fresh(program, after))
+    }
+
+    /// The step that `program` took last before its `k`-th.
+    fn taken_before(&self, program: u32, k: u64) -> Option<u64> {
+        k.checked_sub(1).and_then(|k| self.taken(program, k)).map(|turn| turn.step)
     }
 
     /// Slots that a reader program pins, at most, where it pins any. Beside programs that may come, each
@@ -282,8 +296,7 @@ impl Slots {
                 let w = self.word(slot);
                 pinned += u32::from(w.state() == VISIBLE && w.pins() & bit != 0);
                 *unfinished |= w.state() == FILLING && w.step() < end;
-                let fresh = after.is_none_or(|after| w.step() > after);
-                if w.state() != VISIBLE || w.pending() & bit == 0 || !fresh {
+                if !w.is_fresh(program, after) {
                     continue;
                 }
                 // Pinned and not yet taken: a predecessor was killed in between.

@@ -22,4 +22,15 @@ impl Slots {
             false => !matches!(self.poll_next(program, unit, k), Ok(None)),
         }
     }
+
+    /// Whether the writers have all closed, after as many steps.
+    pub fn has_ended(&self) -> bool {
+        self.ends_before(u64::MAX)
+    }
+
+    /// Whether the stream has ended, and a queue that drops steps has none any more that a program could take
+    /// as its `k`-th. Decides nothing.
+    pub fn has_all(&self, program: u32, k: u64) -> bool {
+        self.has_ended() && self.taken(program, k).is_none() && !self.has_fresh(program, k)
+    }
 }

@@ -48,6 +48,11 @@ impl Slots {
         self.gone_is(program, false);
     }
 
+    /// Whether a program has [entered](Self::enter).
+    pub fn has_entered(&self, program: u32) -> bool {
+        self.gone() & 1 << program == 0
+    }
+
     /// Nobody of a program is left: its place is free.
     pub fn vacate(&self, program: u32) {
         self.gone_is(program, true);

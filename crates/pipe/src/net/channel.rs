@@ -170,7 +170,7 @@ pub(super) mod tests {
             let dialled = s.spawn(|| {
                 let mut channel =
                     dial(&place, &trust, &options, clock::now(), &[at], (HOST, false), || Ok(None)).unwrap();
-                channel.post(&First::Lane { program: 0, unit: 0, from: 0 }).unwrap();
+                channel.post(&First::Lane { program: 0, unit: 0, from: 0, guest: None }).unwrap();
                 assert!(channel.flush().unwrap());
                 channel
             });

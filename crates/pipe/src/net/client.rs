@@ -10,6 +10,8 @@ mod rejoin;
 #[cfg(test)]
 pub(super) mod tests;
 
+pub use meet::wait_for_next;
+
 use super::dial::{is_refused, link};
 use super::mend::{is_of_the_way, Calls, Mended, Mending};
 use super::session::ResumableSession;
@@ -79,6 +81,8 @@ pub struct Client {
     pub asked: u32,
     /// Steps of which this unit is told before it has done them, at most.
     ahead: usize,
+    /// This unit does not wait for its next step any more, and unit 0 has yet to say that there is none.
+    withdraws: bool,
     /// Units that are lost and not replaced yet.
     absent: Vec<(UnitName, u32)>,
     /// Where writer units are that have replaced others.
@@ -212,13 +216,18 @@ impl Client {
             match self.hear() {
                 Ok(None) => break,
                 Ok(Some(Tell::Begin(begin))) if self.begin.len() < self.ahead => self.begin.push_back(begin),
-                Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => self.next.push_back(next),
+                Ok(Some(Tell::Next(next))) if self.next.len() < self.ahead => {
+                    self.next.push_back(next);
+                    self.withdraws = false;
+                }
+                Ok(Some(Tell::NotYet)) if self.withdraws => (self.withdraws, self.asked) = (false, 0),
                 Ok(Some(Tell::Brought(said))) if self.brought.len() < self.ahead => {
                     self.brought.push_back(said);
                 }
                 Ok(Some(Tell::Begin(_) | Tell::Next(_) | Tell::Brought(_))) => {
                     return Err(self.bad("more steps than slots"))
                 }
+                Ok(Some(Tell::NotYet)) => return Err(self.bad("an answer before a question")),
                 Ok(Some(Tell::Stop(halt))) => {
                     (self.stop, self.calls.revives) = (self.stop.or(Some(halt.into())), false);
                 }
@@ -366,6 +375,15 @@ impl Client {
         }
         self.survivor.takes(next);
         Some(next)
+    }
+
+    /// This reader does not wait any more for the step that it has asked for: the one that is the newest when
+    /// it asks again is better.
+    pub fn withdraw(&mut self) {
+        if self.asked > 0 && self.next.is_empty() && !self.withdraws {
+            // Where unit 0 is gone, the next call finds that.
+            self.withdraws = self.say(&Ask::Withdraw).is_ok();
+        }
     }
 
     /// What the writers said of the step that was taken last; nothing where no sizes change.

@@ -5,6 +5,8 @@
 //! somebody here who looks for it. What a unit says is input: it is checked against what it was last told,
 //! and nobody's slot or step number is ever taken from the wire.
 
+mod guests;
+
 use super::wire::{Ask, Tell};
 use crate::rendezvous::ConnId;
 use polyduct_port::{Policy, Side, UnitName};
@@ -23,6 +25,8 @@ struct RemoteUnit {
     asks: u32,
     /// A writer: it has asked, and is told of further steps unasked.
     begun: bool,
+    /// A reader: it asks for what there is now.
+    withdraws: bool,
     /// What it was told of its next steps, and has not done: a reader may ask ahead.
     granted: VecDeque<Granted>,
     /// It came from another unit 0, by whose word it fills a slot for a step that is dropped by now.
@@ -46,6 +50,7 @@ impl RemoteUnit {
             published,
             asks: 0,
             begun: false,
+            withdraws: false,
             granted: VecDeque::new(),
             fills_in_vain: false,
             taken: Stands::default(),
@@ -59,6 +64,19 @@ impl RemoteUnit {
     /// Whether its unit is not lost when its connection ends.
     fn has_ended(&self) -> bool {
         self.over && (self.told_bye || self.unit.side != Side::Writer)
+    }
+}
+
+/// Tells the units for which there is a reason that they do not know yet.
+fn notice(
+    members: &mut BTreeMap<ConnId, RemoteUnit>,
+    why: impl Fn(&RemoteUnit) -> Option<Stop>,
+    told: &mut Vec<(ConnId, Tell)>,
+) {
+    for (&conn, m) in members.iter_mut().filter(|(_, m)| !m.knows) {
+        let Some(stop) = why(m) else { continue };
+        m.knows = true;
+        told.push((conn, Tell::Notice(stop.into())));
     }
 }
 
@@ -82,14 +100,16 @@ pub struct StepHub {
     members: BTreeMap<ConnId, RemoteUnit>,
     /// Programs whose lost units may be replaced.
     waiting: Vec<Side>,
-    /// Units of theirs that are lost and not replaced yet.
+    /// Units of theirs that are lost and not replaced yet, guests aside.
     absent: Vec<UnitName>,
+    /// The stream has ended, and no guest is waited for any more.
+    lets_go: bool,
 }
 
 impl StepHub {
     /// A hub over the pipe's control state. Lost units of the programs in `waiting` may be replaced.
     pub fn new(slots: Slots, waiting: Vec<Side>) -> StepHub {
-        StepHub { slots, members: BTreeMap::new(), waiting, absent: Vec::new() }
+        StepHub { slots, members: BTreeMap::new(), waiting, absent: Vec::new(), lets_go: false }
     }
 
     /// Whether lost units of a program may be replaced.
@@ -197,7 +217,9 @@ impl StepHub {
 
     fn is_lost(&mut self, unit: UnitName) {
         self.is_there(unit);
-        self.absent.push(unit);
+        if !self.is_guest(unit) {
+            self.absent.push(unit);
+        }
     }
 
     fn is_there(&mut self, unit: UnitName) {
@@ -221,9 +243,10 @@ impl StepHub {
         self.absent.iter().map(|&unit| (unit, self.slots.process(unit).0)).collect()
     }
 
-    /// Whether every other unit has left, and none has yet to be replaced.
+    /// Whether every other unit has left, and none has yet to be replaced. Guests need not have noticed that
+    /// they may leave.
     pub fn is_alone(&self) -> bool {
-        self.members.values().all(|m| m.given_up)
+        self.members.values().all(|m| m.given_up || self.guest_may_leave(m))
             && (self.slots.fault().is_some() || self.absent.is_empty() || self.readers_are_over())
     }
 
@@ -255,9 +278,13 @@ impl StepHub {
                 if !there {
                     return Err(OutOfTurn);
                 }
+                let fault = Fault::lost(*lost, slots.process(*lost).0, *seconds);
                 // Where it may be replaced, its own connection to unit 0 says whether it is lost.
-                if !self.waiting.contains(&lost.side) {
-                    slots.fail(Fault::lost(*lost, slots.process(*lost).0, *seconds));
+                if slots.sizes().are_open() && m.unit.side != Side::Writer {
+                    // What a guest does not reach is its own loss.
+                    slots.fail_for(m.unit.side, fault);
+                } else if !self.waiting.contains(&lost.side) {
+                    slots.fail(fault);
                 }
             }
             (Ask::Close, side, _) if !m.over => {
@@ -312,6 +339,7 @@ impl StepHub {
                 m.granted.pop_front();
             }
             (Ask::Next, Side::Reader(_), _) if m.asks + (m.granted.len() as u32) < ahead => m.asks += 1,
+            (Ask::Withdraw, Side::Reader(_), _) if slots.is_lossy() => m.withdraws = true,
             (Ask::Release, Side::Reader(program), Some(Granted::Next(Next::Step(turn)))) => {
                 slots.release(program, number, n, turn);
                 if slots.is_lossy() {
@@ -328,6 +356,7 @@ impl StepHub {
     /// What there is to tell now. To be called when anything was handled, or unit 0 itself has done a step.
     pub fn poll(&mut self) -> Vec<(ConnId, Tell)> {
         let mut told = Vec::new();
+        self.end_for_guests(&mut told);
         let slots = &self.slots;
         for (&conn, m) in &mut self.members {
             while m.asks > 0 {
@@ -370,6 +399,10 @@ impl StepHub {
                 m.granted.extend(granted);
                 told.push((conn, tell));
             }
+            if std::mem::take(&mut m.withdraws) && m.asks > 0 {
+                m.asks = 0;
+                told.push((conn, Tell::NotYet));
+            }
             let ahead = steps_ahead(slots.sizes().depth, slots.sizes().policy) as usize;
             while m.begun && !m.over && !m.knows && ahead > 1 && m.granted.len() < ahead {
                 let at = m.next + m.granted.len() as u64;
@@ -383,13 +416,11 @@ impl StepHub {
                 told.push((conn, Tell::Begin(begin)));
             }
         }
-        let fault = slots.fault();
-        if let Some(fault) = fault {
-            self.notice(slots.stop(fault), |m| !m.over, &mut told);
-        }
+        let fault_of = |m: &RemoteUnit| slots.fault_of(m.unit.side).filter(|_| !m.over);
+        notice(&mut self.members, |m| fault_of(m).map(|fault| slots.stop(fault)), &mut told);
         let slots = &self.slots;
         let readers_over = self.readers_are_over();
-        let is_fatal = fault.is_some_and(Fault::loses_steps);
+        let is_fatal = slots.fault().is_some_and(Fault::loses_steps);
         for (&conn, m) in &mut self.members {
             let unneeded = m.unit.side != Side::Writer || readers_over || is_fatal;
             let closed = slots.is_closed(m.unit) || m.granted.front() == Some(&Granted::Next(Next::End));
@@ -404,26 +435,21 @@ impl StepHub {
     /// What the others must know before unit 0 is gone.
     pub fn last_words(&mut self) -> Vec<(ConnId, Tell)> {
         let mut told = self.poll();
-        if self.slots.readers_are_gone() {
-            self.notice(Stop::ReadersGone, |m| !m.over, &mut told);
+        let StepHub { slots, members, .. } = self;
+        if slots.readers_are_gone() {
+            notice(members, |m| (!m.over).then_some(Stop::ReadersGone), &mut told);
         }
         // A unit that has closed and waits for the readers would take the end of the connection for a death.
-        if let Some(fault) = self.slots.fault() {
-            self.notice(self.slots.stop(fault), |m| !m.told_bye, &mut told);
+        if let Some(fault) = slots.fault() {
+            notice(members, |m| (!m.told_bye).then(|| slots.stop(fault)), &mut told);
         }
         told
     }
 
-    fn notice(&mut self, stop: Stop, needs: impl Fn(&RemoteUnit) -> bool, told: &mut Vec<(ConnId, Tell)>) {
-        for (&conn, m) in self.members.iter_mut().filter(|(_, m)| !m.knows && needs(m)) {
-            m.knows = true;
-            told.push((conn, Tell::Notice(stop.into())));
-        }
-    }
-
     /// Whether no reader needs what the writers have any more.
     pub fn readers_are_over(&self) -> bool {
-        self.members.values().all(|m| m.unit.side == Side::Writer || m.over || m.given_up)
+        let is_over = |m: &RemoteUnit| m.unit.side == Side::Writer || m.over || m.given_up;
+        self.members.values().all(|m| is_over(m) || self.guest_may_leave(m))
             && !self.readers_awaited()
             && self.readers_joined()
     }

@@ -4,12 +4,12 @@
 //! There is no thread: what comes waits in the sockets until it is read, and lands in the caller's array.
 
 use super::address::PipeAddress;
-use super::client::Client;
+use super::client::{wait_for_next, Client};
 use super::dial::{dial, is_passing, link};
 use super::hub::steps_ahead;
 use super::lane::{Delivery, Lane};
 use super::redial::{Caller, FRUITLESS};
-use super::wire::Ask;
+use super::wire::{Ask, Guest};
 use super::Trust;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
@@ -17,12 +17,13 @@ use crate::join::{check_patience, system};
 use crate::port::Port;
 use crate::reader::{Opening, ReaderEnd};
 use crate::ready::{Wait, Watch};
+use crate::wire::Welcome;
 use crate::work::Work;
 use polyduct_message::domain::Domain;
-use polyduct_message::meeting::{GRACE, SLICE};
+use polyduct_message::meeting::{GRACE, RETRY, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::{clock, poll::poll};
-use polyduct_port::{OnLoss, Policy, Scope, Side, UnitName};
+use polyduct_port::{OnLoss, Policy, Scope, Side, UnitName, MAX_PROGRAMS};
 use polyduct_slots::{Next, Turn};
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -89,67 +90,53 @@ pub(crate) fn open(
     trust: &Trust,
     opening: &Opening<'_>,
 ) -> Result<(Port, Box<dyn ReaderEnd>, Work, u64), PipeError> {
-    let (port, end, work, next) = join(place, trust, opening)?;
-    Ok((port, Box::new(end), work, next))
+    let (mut pause, Opening { options, start, pipe, .. }) = (RETRY.0, opening);
+    loop {
+        if let Some((port, end, work, next)) = join(place, trust, opening)? {
+            return Ok((port, Box::new(end), work, next));
+        }
+        wait_for_next(pipe, options, *start, &mut pause)?;
+    }
 }
 
+/// Nothing where the writers left meanwhile, who do not wait for reader programs that come and go.
 fn join(
     place: &PipeAddress,
     trust: &Trust,
     opening: &Opening<'_>,
-) -> Result<(Port, Receiving, Work, u64), PipeError> {
+) -> Result<Option<(Port, Receiving, Work, u64)>, PipeError> {
     let Opening { options, hello, start, .. } = opening;
     let (options, start, pipe) = (*options, *start, place.to_string());
     let (mut client, welcome, meets_at) =
         Client::join(place, trust, options, hello.clone(), |_| Ok(None), start)?;
     let program = welcome.program;
-    if program as usize >= welcome.readers.len() {
+    let comes = welcome.readers.is_empty();
+    if program >= if comes { MAX_PROGRAMS } else { welcome.readers.len() as u32 } {
         return Err(client.bad("a welcome without a place"));
     }
     let me = UnitName { side: Side::Reader(program), unit: options.unit };
     let network = PipeAddress::network(trust, meets_at, None);
     let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
     let work = opening.bind(&welcome)?;
-    let from: Vec<u32> = work.supplies.iter().map(|supply| supply.unit).collect();
-    let addrs = client.addresses(&from)?;
     let caller = Caller {
         place: place.clone(),
         trust: trust.clone(),
         options: options.clone(),
         program,
+        guest: hello.role.takes().filter(|_| comes).map(|takes| {
+            let (units, takes) = (options.units, takes.clone());
+            Box::new(Guest { units, takes })
+        }),
         // One that may be given up while it lives, and replaced, must not copy from slots that its successor
         // has released.
         maps: options.near && options.on_loss != OnLoss::Wait,
         replaced: welcome.writers_wait,
     };
-    let mut lanes = Vec::with_capacity(from.len());
-    for (supply, addr) in work.supplies.iter().zip(addrs) {
-        let name = UnitName { side: Side::Writer, unit: supply.unit };
-        let slots = (welcome.depth, supply.slot_len);
-        let way = connect(&caller, &mut client, name, (addr, Some(slots)), start)?;
-        let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth, work.changes());
-        lane.moved = client.moved(supply.unit);
-        lanes.push(lane);
-    }
-    for lane in &mut lanes {
-        let name = UnitName { side: Side::Writer, unit: lane.unit };
-        loop {
-            match lane.is_open() {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
-                    let slots = Some(lane.slots).filter(|_| lane.may_map());
-                    lane.replace(connect(&caller, &mut client, name, (lane.addr, slots), start)?);
-                    lane.moved = client.moved(lane.unit);
-                }
-                Err(fault) => return Err(client.failed_to_open(name, fault)),
-            }
-            client.check_in()?;
-            let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
-            poll(&mut [lane.item()], Some(left.min(SLICE))).map_err(system(&pipe))?;
-        }
-    }
-    client.ready()?;
+    let lanes = match meet_writers(&mut client, &caller, &welcome, &work, start) {
+        Ok(lanes) => lanes,
+        Err(_) if comes && client.is_left() => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let next = client.from;
     let mut end = Receiving {
         client,
@@ -167,26 +154,58 @@ fn join(
         ended: false,
     };
     end.ask_ahead(None)?;
-    Ok((Port::new(&pipe, me, domain, options, (start, SPIN)), end, work, next))
+    Ok(Some((Port::new(&pipe, me, domain, options, (start, SPIN)), end, work, next)))
+}
+
+/// Opens a lane to each writer unit that has something for this one, and waits until all units are ready.
+fn meet_writers(
+    client: &mut Client,
+    caller: &Caller,
+    welcome: &Welcome,
+    work: &Work,
+    start: Duration,
+) -> Result<Vec<Lane>, PipeError> {
+    let (options, pipe) = (&caller.options, caller.place.to_string());
+    let from: Vec<u32> = work.supplies.iter().map(|supply| supply.unit).collect();
+    let addrs = client.addresses(&from)?;
+    let mut lanes = Vec::with_capacity(from.len());
+    for (supply, addr) in work.supplies.iter().zip(addrs) {
+        let name = UnitName { side: Side::Writer, unit: supply.unit };
+        let slots = (welcome.depth, supply.slot_len);
+        let way = connect(caller, client, name, (addr, Some(slots)), start)?;
+        let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth, work.changes());
+        lane.moved = client.moved(supply.unit);
+        lanes.push(lane);
+    }
+    for lane in &mut lanes {
+        let name = UnitName { side: Side::Writer, unit: lane.unit };
+        loop {
+            match lane.is_open() {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(fault) if is_passing(&fault) && lane.fruitless() <= FRUITLESS => {
+                    let slots = Some(lane.slots).filter(|_| lane.may_map());
+                    lane.replace(connect(caller, client, name, (lane.addr, slots), start)?);
+                    lane.moved = client.moved(lane.unit);
+                }
+                Err(fault) => return Err(client.failed_to_open(name, fault)),
+            }
+            client.check_in()?;
+            let left = check_patience(&pipe, options, start, GRACE, &format!("{name} to open a lane"))?;
+            poll(&mut [lane.item()], Some(left.min(SLICE))).map_err(system(&pipe))?;
+        }
+    }
+    client.ready()?;
+    Ok(lanes)
 }
 
 impl ReaderEnd for Receiving {
     fn take(&mut self, port: &mut Port, k: u64) -> Result<Option<Turn>, PipeError> {
-        if self.ended || self.turn.is_some() {
-            return Ok(self.turn);
+        let taken = self.wait_for_turn(port, k);
+        if self.lossy && taken.as_ref().is_err_and(|e| e.scope() == Scope::Operation) {
+            self.client.withdraw();
         }
-        if self.client.asked == 0 {
-            self.client.say(&Ask::Next)?;
-            self.client.asked = 1;
-        }
-        let next = self.client.wait(k, "step", &mut port.stats.waited, Client::next)?;
-        self.client.asked -= 1;
-        let Next::Step(turn) = next else {
-            self.ended = true;
-            return Ok(None);
-        };
-        (self.turn, self.begun, self.resumes) = (Some(turn), false, false);
-        Ok(self.turn)
+        taken
     }
 
     fn brought(&mut self, work: &Work, _: Turn) -> Result<Vec<u64>, PipeError> {
@@ -265,6 +284,31 @@ impl ReaderEnd for Receiving {
 }
 
 impl Receiving {
+    /// The next step, once unit 0 has said which it is.
+    fn wait_for_turn(&mut self, port: &mut Port, k: u64) -> Result<Option<Turn>, PipeError> {
+        if self.ended || self.turn.is_some() {
+            return Ok(self.turn);
+        }
+        // Asked where it is looked for: what was asked before may be withdrawn.
+        let look = |client: &mut Client| {
+            if client.asked == 0 {
+                if let Err(error) = client.say(&Ask::Next) {
+                    return Some(Err(error));
+                }
+                client.asked = 1;
+            }
+            client.next().map(Ok)
+        };
+        let next = self.client.wait(k, "step", &mut port.stats.waited, look)??;
+        self.client.asked -= 1;
+        let Next::Step(turn) = next else {
+            self.ended = true;
+            return Ok(None);
+        };
+        (self.turn, self.begun, self.resumes) = (Some(turn), false, false);
+        Ok(self.turn)
+    }
+
     /// What the writers said of the step at hand, as far as this unit needs it: of constants that it has nothing.
     fn said(&self, work: &Work) -> Cow<'_, [u64]> {
         let mut said = Cow::Borrowed(self.client.said());
@@ -298,7 +342,7 @@ impl Receiving {
 
     /// Has all of the next step in `kept`, if it has come.
     fn receive_ahead(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<(), PipeError> {
-        let Some(turn) = self.take(port, k)? else { return Ok(()) };
+        let Some(turn) = self.wait_for_turn(port, k)? else { return Ok(()) };
         let said = self.said(work);
         work.at_step(&said).map_err(|e| self.client.bad(&e.to_string()))?;
         self.begin_lanes(work, turn);
@@ -432,7 +476,8 @@ mod tests {
             let (pipe, start) = (place.to_string(), clock::now());
             let hello = hello(options, role).unwrap();
             let opening = Opening { options, hello, start, pipe: &pipe };
-            let (port, end, work, next) = join(place, trust, &opening).unwrap();
+            let (port, end, work, next) =
+                join(place, trust, &opening).unwrap().expect("the writers are there");
             Bytes { port, end, work, next }
         }
 

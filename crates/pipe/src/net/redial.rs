@@ -12,7 +12,7 @@ use super::lane::{Delivery, Lane};
 use super::mend::Tries;
 use super::near::Mapping;
 use super::silence::seconds;
-use super::wire::First;
+use super::wire::{First, Guest};
 use super::Trust;
 use crate::error::PipeError;
 use crate::ready::Wait;
@@ -41,6 +41,8 @@ pub struct Caller {
     pub options: Options,
     /// The program that it belongs to.
     pub program: u32,
+    /// What writer units do not know of it.
+    pub guest: Option<Box<Guest>>,
     /// It maps the slots of writer units of its host.
     pub maps: bool,
     /// Lost writer units are replaced.
@@ -249,7 +251,8 @@ impl Caller {
     /// # Errors
     /// The connection is gone.
     pub fn frames(&self, mut channel: Channel, from: u64) -> Result<Delivery, LinkFault> {
-        channel.post(&First::Lane { program: self.program, unit: self.options.unit, from })?;
+        let (program, unit, guest) = (self.program, self.options.unit, self.guest.clone());
+        channel.post(&First::Lane { program, unit, from, guest })?;
         Ok(Delivery::Frames(Box::new(Frames::new(channel))))
     }
 

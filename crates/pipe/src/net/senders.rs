@@ -7,11 +7,11 @@ use super::job::{Job, Serves, Stock};
 use super::listener::PipeListener;
 use super::near::{self, Arrival};
 use super::store::Store;
-use super::wire::First;
+use super::wire::{First, Guest};
 use crate::bind::bind_writers;
 use crate::error::PipeError;
 use crate::port::kernels;
-use crate::wire::Welcome;
+use crate::wire::{Takes, Welcome};
 use crate::work::Work;
 use polyduct_copy::Kernels;
 use polyduct_os::{
@@ -20,7 +20,7 @@ use polyduct_os::{
     segment::Segment,
     OsError,
 };
-use polyduct_port::Policy;
+use polyduct_port::{Policy, MAX_PROGRAMS, MAX_UNITS};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -86,8 +86,19 @@ impl Senders {
     /// Takes a connection on which a unit of a reader program asks for its part of the steps from `from` on.
     /// One that makes no sense is dropped. Of two for one unit the later counts: the unit was replaced, or
     /// lost the connection.
-    pub fn adopt(self: &Arc<Self>, channel: Channel, (program, unit): (u32, u32), from: u64) {
-        let Some(work) = self.work_of(program, unit) else { return };
+    pub fn adopt(
+        self: &Arc<Self>,
+        channel: Channel,
+        (program, unit): (u32, u32),
+        guest: Option<&Guest>,
+        from: u64,
+    ) {
+        let known = || {
+            let takes = self.welcome.reader_takes.get(program as usize)?;
+            Some((*self.welcome.readers.get(program as usize)?, takes))
+        };
+        let terms = guest.filter(|_| self.comes(program)).map(|g| (g.units, &g.takes)).or_else(known);
+        let Some(work) = self.work_of((program, unit), terms) else { return };
         match Job::new((program, unit), channel, (work, self.unit), from) {
             Ok(job) => self.serve(Box::new(job)),
             Err(fault) => tracing::warn!(program, unit, %fault, "a lane ended"),
@@ -96,16 +107,23 @@ impl Senders {
 
     /// Takes a reader unit of this host, which maps the slots.
     pub fn hand_out(self: &Arc<Self>, came: Arrival) {
-        if self.work_of(came.of.0, came.of.1).is_some() {
+        let (program, unit) = came.of;
+        let units = self.welcome.readers.get(program as usize).copied();
+        if self.comes(program) || units.is_some_and(|units| unit < units) {
             self.serve(Box::new(near::Job::new(came, &self.store)));
         }
     }
 
-    /// What this unit of this reader program gets, if something of it is from here, or may be.
-    fn work_of(&self, program: u32, unit: u32) -> Option<Work> {
-        let Welcome { arrays, writers, readers, reader_takes, .. } = &self.welcome;
-        let units = readers.get(program as usize).filter(|&&units| unit < units);
-        let (Some(&units), Some(takes)) = (units, reader_takes.get(program as usize)) else {
+    /// Whether that is a place in which reader programs come and go.
+    fn comes(&self, program: u32) -> bool {
+        self.welcome.readers.is_empty() && program < MAX_PROGRAMS
+    }
+
+    /// What this unit of this reader program gets, of so many units that take these, if something of it is
+    /// from here, or may be.
+    fn work_of(&self, (program, unit): (u32, u32), terms: Option<(u32, &Takes)>) -> Option<Work> {
+        let Welcome { arrays, writers, .. } = &self.welcome;
+        let Some((units, takes)) = terms.filter(|&(units, _)| unit < units && units <= MAX_UNITS) else {
             tracing::warn!(program, unit, "turned a lane away: there is no such reader");
             return None;
         };
@@ -162,8 +180,8 @@ impl Senders {
             }
             let Ok(came) = listener.serve(clock::now()) else { return };
             for (channel, first) in came {
-                if let First::Lane { program, unit, from } = first {
-                    self.adopt(channel, (program, unit), from);
+                if let First::Lane { program, unit, from, guest } = first {
+                    self.adopt(channel, (program, unit), guest.as_deref(), from);
                 }
             }
             listener.near().into_iter().for_each(|came| self.hand_out(came));

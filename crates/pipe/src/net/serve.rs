@@ -107,6 +107,8 @@ pub struct FarServer {
     silence: (Duration, u8),
     started: Duration,
     deadline: Duration,
+    /// The stream has ended: until when guests are waited for.
+    farewell: Option<Duration>,
 }
 
 impl FarServer {
@@ -140,6 +142,7 @@ impl FarServer {
             silence: (options.silence, 0),
             started,
             deadline: started.saturating_add(options.open_timeout),
+            farewell: None,
         }
     }
 
@@ -156,6 +159,7 @@ impl FarServer {
             self.welcome_strangers();
             self.go_on_if_revived();
             self.look_for_others();
+            self.let_guests_go();
             if self.outcome.is_some() && clock::now() >= self.deadline {
                 let waited = (clock::now() - self.started).as_millis() as u64;
                 let actions = self.rendezvous.deadline(waited);
@@ -197,8 +201,8 @@ impl FarServer {
             Standing::Stands => conn.session.channel().deadline(),
         });
         let free = self.early.iter().any(|(_, first)| !self.is_early(first)).then_some(Duration::ZERO);
-        let deadline =
-            self.listener.deadline().into_iter().chain(opening).chain(looks).chain(free).chain(end).min();
+        let deadline = self.listener.deadline().into_iter().chain(opening).chain(looks).chain(free);
+        let deadline = deadline.chain(end).chain(self.farewell).min();
         poll(&mut items, deadline.map(|d| d.saturating_sub(clock::now()))).is_ok()
     }
 
@@ -220,9 +224,9 @@ impl FarServer {
                 continue;
             }
             match first {
-                First::Lane { program, unit, from } => {
+                First::Lane { program, unit, from, guest } => {
                     if let Some((_, senders)) = &self.open {
-                        senders.adopt(channel, (program, unit), from);
+                        senders.adopt(channel, (program, unit), guest.as_deref(), from);
                     }
                 }
                 First::Again { session, heard, life, pipe } => {
@@ -329,15 +333,23 @@ impl FarServer {
         self.carry_out(actions);
         self.silence.1 = 0;
         if let Some(unit) = lost.filter(|_| !self.rendezvous.is_over()) {
-            self.send_all_but(id, &Tell::Lost(unit, pid));
+            self.tell_lost(id, unit, pid);
         }
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                // Reader programs come and go on one host only.
-                Action::Seat(..) | Action::Enter(_) | Action::Vacate(_) => {}
+                Action::Seat(program, units) => {
+                    let waits = self.rendezvous.waits(Side::Reader(program));
+                    self.open.iter_mut().for_each(|(hub, _)| hub.seat(program, units, waits));
+                }
+                Action::Enter(program) => {
+                    self.open.iter().for_each(|(hub, _)| hub.slots().enter(program));
+                }
+                Action::Vacate(program) => {
+                    self.open.iter_mut().for_each(|(hub, _)| hub.vacate(program));
+                }
                 Action::Send(to, FromHost::Refused(why)) => {
                     let message = FromHost::Refused(self.how_lost(why));
                     self.send(to, &Tell::Meet(message, 0, None, 0));

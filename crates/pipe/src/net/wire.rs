@@ -2,7 +2,7 @@
 //! steps.
 
 use super::session::SessionId;
-use crate::wire::{words, FromHost, ToHost, Welcome};
+use crate::wire::{words, FromHost, Takes, ToHost, Welcome};
 use polyduct_port::{Policy, UnitName, MAX_DEPTH};
 use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub enum First {
         unit: u32,
         /// The first step that it needs, where the queue drops none.
         from: u64,
+        /// What the writer unit was not told when the pipe opened: set where reader programs come and go.
+        guest: Option<Box<Guest>>,
     },
     /// To unit 0 of the writers: the connection broke, here I am again. The answer is a [`Back`].
     Again {
@@ -50,6 +52,15 @@ pub enum First {
         /// The pipe's id: one of its name that was opened earlier or later is another.
         pipe: PipeId,
     },
+}
+
+/// A reader program that has come while the writers write, to a writer unit that is not unit 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Guest {
+    /// Its units.
+    pub units: u32,
+    /// What it takes.
+    pub takes: Takes,
 }
 
 /// What a unit brings to a new unit 0.
@@ -175,6 +186,8 @@ pub enum Ask {
     Skip,
     /// A reader: what is my next step?
     Next,
+    /// A reader, where steps are dropped: I do not wait for my next step now. It is not to be kept for me.
+    Withdraw,
     /// A reader: I have my part of the step.
     Release,
     /// I write or read no more.
@@ -207,6 +220,8 @@ pub enum Tell {
     Brought(Vec<u64>),
     /// Your next step.
     Next(Next),
+    /// To a reader that does not wait any more: there was no next step yet.
+    NotYet,
     /// There is no next step, since this happened.
     Stop(Halt),
     /// This happened. Steps that were complete before can still be read.

@@ -117,15 +117,7 @@ impl<F> Rendezvous<F> {
             return Err(Refusal::Over);
         }
         check_hello(hello)?;
-        let places = || (0..MAX_PROGRAMS).map(|i| (self.guests.next + i) % MAX_PROGRAMS);
-        // One of the same name that has begun to leave is another.
-        let stays = |guest: &Guest| guest.closed.is_empty() && guest.stage != Stage::Failed;
-        let is_own = |p| {
-            let named = self.first_of(Side::Reader(p)).map(|(_, first)| &first.terms.hello.program);
-            named == Some(&hello.program) && self.guests.get(p).is_some_and(stays)
-        };
-        let own = places().find(|&p| is_own(p));
-        let place = match own.or_else(|| places().find(|&p| self.guests.get(p).is_none())) {
+        let place = match self.guest_place(&hello.program).or_else(|| self.free_place()) {
             Some(place) => place,
             None => {
                 let (programs, found) = (MAX_PROGRAMS, hello.program.clone());
@@ -139,6 +131,25 @@ impl<F> Rendezvous<F> {
         }
         self.check_reader(me, hello)?;
         Ok(place)
+    }
+
+    /// Places in the order in which they are given out.
+    fn places(&self) -> impl Iterator<Item = u32> + use<'_, F> {
+        (0..MAX_PROGRAMS).map(|i| (self.guests.next + i) % MAX_PROGRAMS)
+    }
+
+    /// The place that the next program gets.
+    pub(super) fn free_place(&self) -> Option<u32> {
+        self.places().find(|&p| self.guests.get(p).is_none())
+    }
+
+    /// The place of a program of this name. One that has begun to leave is another.
+    pub(super) fn guest_place(&self, program: &str) -> Option<u32> {
+        let stays = |guest: &Guest| guest.closed.is_empty() && guest.stage != Stage::Failed;
+        self.places().find(|&p| {
+            let named = self.first_of(Side::Reader(p)).map(|(_, first)| &*first.terms.hello.program);
+            named == Some(program) && self.guests.get(p).is_some_and(stays)
+        })
     }
 
     /// The writers run: who has come meanwhile may join them.

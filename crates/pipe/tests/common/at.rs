@@ -8,7 +8,9 @@ use polyduct_port::Array;
 /// Where a pipe is.
 pub trait At: Sync {
     /// A place that no other test uses.
-    fn new() -> Self;
+    fn new() -> Self
+    where
+        Self: Sized;
     fn writer(&self, given: &Given, layout: &str, options: &Options) -> Result<Writer, PipeError>;
     fn reader(&self, layout: &str, expect: &Expect, options: &Options) -> Result<Reader, PipeError>;
     fn reader_of(&self, rules: &[Rule], options: &Options) -> Result<Reader, PipeError>;

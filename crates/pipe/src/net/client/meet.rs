@@ -17,7 +17,7 @@ use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, LinkFault};
 use polyduct_message::meeting::{later, GRACE, RETRY};
 use polyduct_os::clock;
-use polyduct_port::{Options, Side, UnitName};
+use polyduct_port::{OnLoss, Options, Side, UnitName};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,7 +47,8 @@ impl Client {
                     client.keeps(&hello, &welcome);
                     client.calls.lasts = if client.is_reader {
                         client.me.side = Side::Reader(welcome.program);
-                        welcome.readers_wait.get(welcome.program as usize).is_some_and(|waits| *waits)
+                        let waits = welcome.readers_wait.get(welcome.program as usize).copied();
+                        waits.unwrap_or(welcome.readers.is_empty() && hello.on_loss == OnLoss::Wait)
                     } else {
                         welcome.writers_wait
                     };
@@ -61,10 +62,13 @@ impl Client {
             if !over && (client.noted || !client.hung_up) {
                 return Err(error);
             }
-            let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
-            check_patience(&client.pipe, options, start, Duration::ZERO, &what)?;
-            std::thread::sleep(later(&mut pause));
+            wait_for_next(&client.pipe, options, start, &mut pause)?;
         }
+    }
+
+    /// Whether unit 0 has left while this unit met the others.
+    pub fn is_left(&self) -> bool {
+        self.hung_up
     }
 
     /// Connects to unit 0 and says hello.
@@ -122,6 +126,7 @@ impl Client {
             hung_up: false,
             gives_up: false,
             asked: 0,
+            withdraws: false,
             ahead: 0,
             absent: Vec::new(),
             moved: BTreeMap::new(),
@@ -224,6 +229,22 @@ impl Client {
         }
         link(&self.pipe, unit)(fault)
     }
+}
+
+/// Lets a while go by, for the unit 0 that comes after one that has left.
+///
+/// # Errors
+/// The time to open the pipe is over.
+pub fn wait_for_next(
+    pipe: &str,
+    options: &Options,
+    start: Duration,
+    pause: &mut Duration,
+) -> Result<(), PipeError> {
+    let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
+    check_patience(pipe, options, start, Duration::ZERO, &what)?;
+    std::thread::sleep(later(pause));
+    Ok(())
 }
 
 /// A message of the handshake, with what comes with it.

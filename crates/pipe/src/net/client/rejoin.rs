@@ -137,6 +137,7 @@ impl Client {
         (self.session, self.calls.session) = (ResumableSession::new(channel), session);
         self.survivor.waits = true;
         (self.begin, self.next, self.brought) = Default::default();
+        self.withdraws = false;
         self.absent.clear();
         let asks = if self.is_reader { Ask::Next } else { Ask::Begin };
         let asked = if self.survivor.stands.closed { 0 } else { self.asked };

@@ -46,8 +46,8 @@ impl FarServer {
     /// broke.
     pub(super) fn is_early(&self, first: &First) -> bool {
         let First::Join { hello: ToHost::Hello(hello), .. } = first else { return false };
-        let holder = self.rendezvous.holder(hello).and_then(|id| self.conns.get(&id));
-        holder.is_some_and(|conn| matches!(conn.way, Standing::Broke(_)))
+        let broke = self.conns.iter().filter(|(_, conn)| matches!(conn.way, Standing::Broke(_)));
+        broke.into_iter().any(|(&id, _)| self.rendezvous.is_in_the_way(id, hello))
     }
 
     /// A connection has ended: where its unit may live, it is looked for.
@@ -86,7 +86,7 @@ impl FarServer {
         let pid = conn.pid;
         self.rendezvous.give_up(id);
         self.note_absent();
-        self.send_all_but(id, &Tell::Lost(unit, pid));
+        self.tell_lost(id, unit, pid);
     }
 
     pub(super) fn note_absent(&self) {

@@ -22,6 +22,13 @@ impl FarServer {
         members.into_iter().for_each(|id| self.send(id, message));
     }
 
+    /// A unit is lost, and may be replaced: all are told but those that need not know of guests.
+    pub(super) fn tell_lost(&mut self, but: ConnId, unit: UnitName, pid: u32) {
+        if !self.open.as_ref().is_some_and(|(hub, _)| hub.is_guest(unit)) {
+            self.send_all_but(but, &Tell::Lost(unit, pid));
+        }
+    }
+
     pub(super) fn send(&mut self, to: ConnId, message: &Tell) {
         if let Some(conn) = self.conns.get_mut(&to) {
             // A peer that is gone is noticed by its hangup.
@@ -81,6 +88,21 @@ impl FarServer {
         let over = hub.readers_are_over();
         if !self.shared.readers_over.swap(over, Ordering::AcqRel) && over || alone {
             hub.slots().wake_all();
+        }
+    }
+
+    /// Guests are waited for when the stream has ended, so that they have its newest step, but not for ever.
+    pub(super) fn let_guests_go(&mut self) {
+        let Some((hub, _)) = &mut self.open else { return };
+        if !hub.awaits_guests() {
+            self.farewell = None;
+            return;
+        }
+        let now = clock::now();
+        if now >= *self.farewell.get_or_insert(now.saturating_add(self.silence.0)) {
+            tracing::warn!("readers that did not take the newest step are left behind");
+            hub.let_guests_go();
+            self.farewell = None;
         }
     }
 

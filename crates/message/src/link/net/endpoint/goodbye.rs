@@ -15,9 +15,11 @@ const LEFT_EARLY: u16 = 1;
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// How long those who have everything are given to say so where the wait for others is over.
 const MOMENT: Duration = Duration::from_millis(250);
-/// How long who has said good-bye by datagrams answers those who do so, too: so many times what an answer
-/// takes, and a little.
-const ANSWERS: (u32, Duration, Duration) = (8, Duration::from_millis(20), Duration::from_secs(1));
+/// How long who has said good-bye by datagrams answers those who do so, too, where no answer says that they
+/// know: so many times what an answer takes, and a little. That is five of its own repetitions, each after
+/// twice the time of the one before, and an answer to each of the other's: where a fifth of the packets is
+/// lost, all of those are in one of some hundred thousand good-byes.
+const ANSWERS: (u32, Duration, Duration) = (32, Duration::from_millis(100), Duration::from_secs(3));
 
 impl<B: AsMut<[u8]> + Send + 'static> NetEndpoint<B> {
     /// Says good-bye: waits until all that was sent is delivered and every peer knows that no more comes, for
