@@ -196,6 +196,12 @@ impl<'a> Owned<'a> {
         }
     }
 
+    /// The datasets of a folder, those of folders in it included.
+    pub(super) fn in_folder(&self, folder: &str) -> Vec<String> {
+        let inside = format!("{folder}/");
+        self.names().keys().filter(|name| name.starts_with(&inside)).cloned().collect()
+    }
+
     /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names
     /// that will not be there.
     ///

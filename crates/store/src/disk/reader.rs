@@ -140,12 +140,9 @@ impl StoreReader {
         let mut io = rows_of(&store, begun.object, &begun.lost, options)?;
         io.know(store.knows(Epochs::from_pairs(begun.epochs), &begun.lost)?);
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
-        let mut partners: Vec<u32> = rounds.iter().flatten().map(|&(_, unit)| unit).collect();
-        partners.sort_unstable();
-        partners.dedup();
         let staging = match is_straight(&mapping, fill, options.port.units) && conversion.is_none() {
             true => None,
-            false => Some(Staging::new(&shown, &team, windows, &partners)?),
+            false => Some(Staging::new(&shown, &team, windows)?),
         };
         let len =
             mapping.local_len_bytes(options.port.unit.into()).map_err(StoreError::layout(&shown))? as usize;

@@ -88,7 +88,7 @@ pub struct Staging {
     unit: u32,
     half: usize,
     mine: Mine,
-    /// Of each other unit that this one has to do with.
+    /// Of each other unit.
     theirs: Vec<Option<Region>>,
 }
 
@@ -98,11 +98,11 @@ enum Mine {
 }
 
 impl Staging {
-    /// Memory for windows; `partners` are the units that this one has to do with.
+    /// Memory for windows, of which each unit may have any.
     ///
     /// # Errors
     /// [`StoreError::Message`], [`PortError::PeerAborted`], [`StoreError::Bad`] for more than memory can be.
-    pub fn new(store: &str, team: &Team, windows: Windows, partners: &[u32]) -> Result<Staging, StoreError> {
+    pub fn new(store: &str, team: &Team, windows: Windows) -> Result<Staging, StoreError> {
         let unit = team.unit();
         let both = usize::try_from(windows.bytes())
             .ok()
@@ -129,7 +129,7 @@ impl Staging {
         team.meet(Stage::Memory, mine.as_ref().map(|_| ()).map_err(Clone::clone))?;
         let mut theirs: Vec<Option<Region>> = (0..windows.units).map(|_| None).collect();
         let mut found = Ok(());
-        for &other in partners.iter().filter(|&&other| other != unit) {
+        for other in (0..windows.units).filter(|&other| other != unit) {
             let region = team.shared(other).and_then(|region| match region {
                 Some(region) if region.len() >= both => Ok(region),
                 _ => Err(StoreError::Port(PortError::PeerAborted {

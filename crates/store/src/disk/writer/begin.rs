@@ -1,18 +1,20 @@
 //! Opens a dataset for the units of a writing program: what they agree on, and what unit 0 finds in the
 //! store.
 
+use super::output::Wanted;
 use crate::disk::meta::Meta;
+use crate::disk::owned::Owned;
 use crate::disk::turn::InUse;
 use crate::disk::{Store, StoreError};
 use crate::file::Options;
 use crate::volume::sums::Stamp;
-use polyduct_layout::Dataset;
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 
-/// What each unit says when it opens.
+/// What each unit says of a dataset when it opens.
 #[derive(Serialize, Deserialize)]
 pub struct Wish {
+    pub name: String,
     pub shape: Vec<u64>,
     pub elem: String,
     pub layout: String,
@@ -31,9 +33,9 @@ pub struct Start {
 }
 
 /// Whether all units want the same.
-pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
+pub fn same(store: &str, wishes: &[Vec<Wish>]) -> Result<(), StoreError> {
     let Some(first) = wishes.first() else { return Ok(()) };
-    for (unit, wish) in (0..).zip(wishes) {
+    for (unit, all) in (0..).zip(wishes) {
         let differs = |what: &'static str, expected: String, found: String| {
             Err(StoreError::Port(PortError::Disagree {
                 port: PortName::Store(store.to_owned()),
@@ -43,21 +45,29 @@ pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
                 found: found.into(),
             }))
         };
-        if wish.shape != first.shape {
-            return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));
+        if all.len() != first.len() {
+            return differs("number of arrays", first.len().to_string(), all.len().to_string());
         }
-        if wish.elem != first.elem {
-            return differs("dtype", first.elem.clone(), wish.elem.clone());
-        }
-        if wish.layout != first.layout {
-            return differs("layout", first.layout.clone(), wish.layout.clone());
-        }
-        if wish.descr != first.descr {
-            let of = |wish: &Wish| wish.descr.clone().unwrap_or_else(|| wish.elem.clone());
-            return differs("dtype", of(first), of(wish));
-        }
-        if wish.append != first.append {
-            return differs("append", first.append.to_string(), wish.append.to_string());
+        for (first, wish) in first.iter().zip(all) {
+            if wish.name != first.name {
+                return differs("name of an array", first.name.clone(), wish.name.clone());
+            }
+            if wish.shape != first.shape {
+                return differs("shape", format!("{:?}", first.shape), format!("{:?}", wish.shape));
+            }
+            if wish.elem != first.elem {
+                return differs("dtype", first.elem.clone(), wish.elem.clone());
+            }
+            if wish.layout != first.layout {
+                return differs("layout", first.layout.clone(), wish.layout.clone());
+            }
+            if wish.descr != first.descr {
+                let of = |wish: &Wish| wish.descr.clone().unwrap_or_else(|| wish.elem.clone());
+                return differs("dtype", of(first), of(wish));
+            }
+            if wish.append != first.append {
+                return differs("append", first.append.to_string(), wish.append.to_string());
+            }
         }
     }
     Ok(())
@@ -66,16 +76,20 @@ pub fn same(store: &str, wishes: &[Wish]) -> Result<(), StoreError> {
 /// What is held for an object: that it is in use, and that nobody else appends to it.
 pub type Held = Vec<InUse>;
 
-/// Unit 0's part of opening.
+/// Unit 0's part of opening: of a dataset alone, or of one in a `folder`, whose others it replaces unless it
+/// is appended to.
 pub fn begin(
     store: &Store,
-    name: &str,
-    dataset: &Dataset,
-    append: bool,
+    owned: &mut Owned<'_>,
+    wanted: &Wanted,
+    (append, folder): (bool, Option<&str>),
     options: &Options,
 ) -> Result<(Start, Option<u64>, Held), StoreError> {
-    let mut owned = store.own()?;
-    owned.check_free(name, &[name])?;
+    let (name, dataset) = (wanted.name.as_str(), &wanted.dataset);
+    let replaced = folder.filter(|_| !append).map(|folder| owned.in_folder(folder)).unwrap_or_default();
+    let mut but: Vec<&str> = replaced.iter().map(String::as_str).collect();
+    but.push(name);
+    owned.check_free(name, &but)?;
     let there = owned.names().get(name).map(|entry| entry.object);
     let (object, meta, held) = if append && there.is_some() {
         let (entry, meta) = owned.find(name)?;
@@ -112,9 +126,9 @@ pub fn begin(
     } else {
         let (object, in_use) = owned.fresh()?;
         let mut meta = Meta::new(*dataset);
-        meta.attributes.clone_from(&options.attributes);
+        meta.attributes.clone_from(&wanted.attributes);
         meta.descr.clone_from(&options.descr);
-        meta.stepped = options.stepped;
+        meta.stepped = wanted.stepped;
         (object, meta, in_use)
     };
     let start = Start {
@@ -125,7 +139,5 @@ pub fn begin(
         joining: owned.lost().map(|(unit, _)| unit).filter(|&unit| owned.is_joining(unit)).collect(),
         meta: meta.to_bytes(&store.shown)?,
     };
-    // Where nobody else has a turn until it closes, no epoch begins for that.
-    owned.goes_on();
     Ok((start, there, held))
 }

@@ -1,16 +1,17 @@
 //! Closes a dataset for the units of a writing program, and gives it its name.
 
-use super::StoreWriter;
+use super::output::Output;
 use crate::disk::io::{identity, replaced, Identity};
 use crate::disk::owned::Owned;
 use crate::disk::store::nonce;
-use crate::disk::StoreError;
+use crate::disk::{Store, StoreError};
 use crate::volume::units::{Cause, File as Named, UnitError};
 use crate::volume::{Entry, BLOCK};
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-/// What each unit says when it closes: its steps, the units of the store that failed it, and which files it
+/// What each unit says of a dataset when it closes: its steps, the units of the store that failed it, and which files it
 /// has written of each.
 #[derive(Serialize, Deserialize)]
 pub struct End {
@@ -19,10 +20,50 @@ pub struct End {
     pub files: Vec<Option<Identity>>,
 }
 
-impl StoreWriter {
-    /// Unit 0's part of closing.
-    pub(super) fn commit(&self, ends: &[End]) -> Result<(), StoreError> {
-        let shown = &self.store.shown;
+/// Unit 0's part of closing: each dataset gets its name, all at once. Datasets of the names in `but` go.
+/// `ends` are what each unit says of each; `about` may say more of what is known of each.
+pub(in crate::disk) fn commit(
+    store: &Store,
+    outputs: &[Output],
+    ends: &[Vec<End>],
+    folder: Option<&str>,
+    about: impl Fn(usize, &mut Map<String, Value>),
+) -> Result<(), StoreError> {
+    let mut owned = store.own()?;
+    let mut changes = Vec::with_capacity(outputs.len());
+    let mut replaces = false;
+    for (n, output) in outputs.iter().enumerate() {
+        let of: Vec<&End> = ends.iter().filter_map(|ends| ends.get(n)).collect();
+        let (name, entry) =
+            output.entry(store, &mut owned, folder, &of, |attributes| about(n, attributes))?;
+        replaces |= owned.names().get(&name).is_some_and(|there| there.object != entry.object);
+        changes.push((name, Some(entry)));
+    }
+    for old in folder.map(|folder| owned.in_folder(folder)).unwrap_or_default() {
+        if !changes.iter().any(|(name, _)| *name == old) {
+            changes.push((old, None));
+            replaces = true;
+        }
+    }
+    owned.commit_names(changes)?;
+    // What is replaced is removed by who begins anew.
+    if !replaces {
+        owned.goes_on();
+    }
+    Ok(())
+}
+
+impl Output {
+    /// What the name is to stand for, and the name.
+    fn entry(
+        &self,
+        store: &Store,
+        owned: &mut Owned<'_>,
+        folder: Option<&str>,
+        ends: &[&End],
+        about: impl Fn(&mut Map<String, Value>),
+    ) -> Result<(String, Entry), StoreError> {
+        let shown = &store.shown;
         if let Some((unit, end)) = (0..).zip(ends).find(|(_, end)| end.steps != self.meta.steps) {
             return Err(StoreError::Port(PortError::Disagree {
                 port: PortName::Store(shown.clone()),
@@ -32,14 +73,13 @@ impl StoreWriter {
                 found: end.steps.saturating_sub(self.before).to_string().into(),
             }));
         }
-        let mut owned = self.store.own()?;
         // A unit that was replaced meanwhile has other files, or none: what it came to before does not
         // matter.
         let mut now = Vec::new();
-        for unit in 0..self.store.geometry().units() {
+        for unit in 0..store.geometry().units() {
             now.push(match owned.units().rows(unit, Named::Data(self.object), false) {
                 Ok((file, _)) => identity(&file),
-                Err(e) if matches!(e.cause, Cause::Caller(_)) => return Err(self.refused(e)),
+                Err(e) if matches!(e.cause, Cause::Caller(_)) => return Err(StoreError::refused(shown)(e)),
                 Err(_) => None,
             });
         }
@@ -59,7 +99,7 @@ impl StoreWriter {
             failed.map(|&(unit, ref reason, cause)| UnitError { unit, reason: reason.clone(), cause });
         let rows = self.meta.place(self.fill, self.before).0..self.meta.rows(self.fill);
         owned.settle(self.object, rows, failed, &late).map_err(StoreError::volume(shown))?;
-        let name = self.name_now(&owned)?;
+        let name = self.name_now(store, owned, folder)?;
         let mut meta = self.meta.clone();
         if let Some(Some(_)) = self.appends_to {
             let (_, there) = owned.find(&name)?;
@@ -75,45 +115,44 @@ impl StoreWriter {
             // Others may have changed them meanwhile.
             meta.attributes = there.attributes;
         }
-        self.fill_row(&mut owned)?;
-        let blocks = self.meta.rows(self.fill).saturating_mul(self.store.geometry().row_blocks());
-        let entry = Entry { object: self.object, blocks, about: meta.to_bytes(shown)? };
-        let replaces = owned.names().get(&name).is_some_and(|there| there.object != self.object);
-        owned.commit_names(vec![(name, Some(entry))])?;
-        // What is replaced is removed by who begins anew.
-        if !replaces {
-            owned.goes_on();
-        }
-        Ok(())
+        about(&mut meta.attributes);
+        self.fill_row(store, owned)?;
+        let blocks = self.meta.rows(self.fill).saturating_mul(store.geometry().row_blocks());
+        Ok((name, Entry { object: self.object, blocks, about: meta.to_bytes(shown)? }))
     }
 
     /// Puts this port's first steps into the row that has others of before. Nobody reads these blocks before
     /// the name says that there are more steps; and those beside them are right all the time, as wherever a
     /// block is overwritten.
-    fn fill_row(&self, owned: &mut Owned<'_>) -> Result<(), StoreError> {
+    fn fill_row(&self, store: &Store, owned: &mut Owned<'_>) -> Result<(), StoreError> {
         let Some(row) = self.read_row.filter(|_| !self.tail.is_empty()) else { return Ok(()) };
         let (_, from) = self.meta.place(self.fill, self.before);
         let (last, at) = self.meta.place(self.fill, self.meta.steps);
         let end = if last == row { at } else { self.fill.per_row * self.fill.stride };
         let bytes = self.tail.get(from as usize..end as usize).unwrap_or_default();
-        let first = row * self.store.geometry().row_blocks() + from / BLOCK as u64;
+        let first = row * store.geometry().row_blocks() + from / BLOCK as u64;
         let written = owned.overwrite_run(self.object, first, bytes, nonce());
-        written.map_err(StoreError::volume(&self.store.shown))
+        written.map_err(StoreError::volume(&store.shown))
     }
 
     /// The name that is to stand for what was written: of what was appended to, that which it has now.
-    fn name_now(&self, owned: &Owned<'_>) -> Result<String, StoreError> {
+    fn name_now(&self, store: &Store, owned: &Owned<'_>, folder: Option<&str>) -> Result<String, StoreError> {
         match self.appends_to {
             Some(Some(object)) => {
                 owned.name_of(object).map(str::to_owned).ok_or_else(|| StoreError::NotThere {
-                    store: self.store.shown.clone(),
+                    store: store.shown.clone(),
                     name: self.name.clone(),
                     hint: " any more: it was removed or written anew since it was opened to be appended to"
                         .into(),
                 })
             }
             Some(None) => owned.check_free(&self.name, &[]).map(|()| self.name.clone()),
-            None => owned.check_free(&self.name, &[&self.name]).map(|()| self.name.clone()),
+            None => {
+                let replaced = folder.map(|folder| owned.in_folder(folder)).unwrap_or_default();
+                let mut but: Vec<&str> = replaced.iter().map(String::as_str).collect();
+                but.push(&self.name);
+                owned.check_free(&self.name, &but).map(|()| self.name.clone())
+            }
         }
     }
 }

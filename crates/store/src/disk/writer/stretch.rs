@@ -5,15 +5,45 @@
 //! by itself. Steps of which several share a row are small: those are written as a whole.
 
 use super::StoreWriter;
-use crate::disk::StoreError;
-use crate::volume::rows::Bytes;
+use crate::disk::{Fill, StoreError};
 use polyduct_os::clock;
+
+/// Bytes of which a stretch of a dataset has a whole number, and begins at one.
+pub(in crate::disk) fn unit(fill: Fill) -> Option<u64> {
+    (fill.per_row == 1).then_some(fill.row_bytes)
+}
+
+/// Whether bytes from `at` on are a stretch of the dataset of this name.
+///
+/// # Errors
+/// [`StoreError::Bad`].
+pub(in crate::disk) fn check(
+    (store, name): (&str, &str),
+    fill: Fill,
+    at: u64,
+    bytes: usize,
+) -> Result<(), StoreError> {
+    let (end, len) = (at.saturating_add(bytes as u64), fill.step_bytes);
+    let falls = |unit: u64| at.is_multiple_of(unit) && end <= len && (end.is_multiple_of(unit) || end == len);
+    match unit(fill) {
+        Some(unit) if falls(unit) => Ok(()),
+        unit => Err(StoreError::Bad {
+            store: store.to_owned(),
+            what: format!("a stretch of {name:?}"),
+            found: format!("bytes {at} to {end}"),
+            expected: match unit {
+                Some(unit) => format!("a multiple of {unit} bytes from one on, or the rest of {len}"),
+                None => "a whole step: several share a row".into(),
+            },
+        }),
+    }
+}
 
 impl StoreWriter {
     /// Bytes of which a [stretch](Self::write_stretch) has a whole number, and begins at one; `None` where
     /// only whole steps can be written, of which several share a row.
     pub fn stretch_unit(&self) -> Option<u64> {
-        (self.fill.per_row == 1).then_some(self.fill.row_bytes)
+        unit(self.output.fill)
     }
 
     /// Writes a stretch of the next step, whoever's part it is: bytes of the row-major array from byte `at`
@@ -24,32 +54,13 @@ impl StoreWriter {
     /// # Errors
     /// [`StoreError::Bad`] for anything but a stretch; then as [`write`](Self::write).
     pub fn write_stretch(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.check_open()?;
-        let (end, len) = (at.saturating_add(bytes.len() as u64), self.fill.step_bytes);
-        let falls =
-            |unit: u64| at.is_multiple_of(unit) && end <= len && (end.is_multiple_of(unit) || end == len);
-        let Some(unit) = self.stretch_unit().filter(|&unit| falls(unit)) else {
-            return Err(StoreError::Bad {
-                store: self.store.shown.clone(),
-                what: format!("a stretch of {:?}", self.name),
-                found: format!("bytes {at} to {end}"),
-                expected: match self.stretch_unit() {
-                    Some(unit) => format!("a multiple of {unit} bytes from one on, or the rest of {len}"),
-                    None => "a whole step: several share a row".into(),
-                },
-            });
-        };
-        if self.team.as_ref().is_some_and(|team| team.unit() == 0) {
-            let (row, _) = self.meta.place(self.fill, self.meta.steps);
-            let reserved = self.io.reserve(row..row.saturating_add(self.fill.rows));
-            reserved.map_err(|e| self.refused(e)).map_err(|e| self.fail(e))?;
-        }
+        self.crew.team()?;
+        let StoreWriter { crew, output, stats, .. } = self;
+        check((&crew.store.shown, &output.name), output.fill, at, bytes.len())?;
         let start = clock::now();
-        let (row, _) = self.meta.place(self.fill, self.meta.steps);
-        let written = self.io.write(row + at / unit..row + end.div_ceil(unit), Bytes::Own(bytes));
-        written.map_err(|e| self.refused(e)).map_err(|e| self.fail(e))?;
-        self.stats.copied += clock::now().saturating_sub(start);
-        self.stats.bytes += bytes.len() as u64;
+        output.move_stretch(crew, at, bytes).map_err(|e| crew.fail(e))?;
+        stats.copied += clock::now().saturating_sub(start);
+        stats.bytes += bytes.len() as u64;
         Ok(())
     }
 
@@ -58,9 +69,9 @@ impl StoreWriter {
     /// # Errors
     /// What ended the port.
     pub fn end_step(&mut self) -> Result<(), StoreError> {
-        self.check_open()?;
+        self.crew.team()?;
         self.stats.steps += 1;
-        self.meta.steps += 1;
+        self.output.meta.steps += 1;
         Ok(())
     }
 }
