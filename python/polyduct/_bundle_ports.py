@@ -72,7 +72,8 @@ class BundleWriter(_BundlePort):
         own = {**options, "descr": None, "written_down": written_down(leaves)}
         self._port = _native.open_bundle_writer(url, given(leaves), own)
         self._start_bundle(url, options["timeout"])
-        self._given: frozenset[str] = frozenset()
+        appends = options["append"] and self._port.next_step > 0
+        self._given = self._places.constant if appends else frozenset[str]()
         """The constant arrays, once they were given."""
 
     @property

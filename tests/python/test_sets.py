@@ -211,6 +211,28 @@ def test_groups_of_zarr_are_read(tmp_path: Path) -> None:
             assert port.read() is None
 
 
+@pytest.mark.usefixtures("ends_threads")
+def test_folders_of_stores_are_written_read_and_appended_to(tmp_path: Path) -> None:
+    store = polyduct.Store.create(tmp_path / "s", units=3, parity=1)
+    url = f"store:{tmp_path}/s/runs/a"
+    held = {"flow": {"u": Array((6, 8), "f4", "block,*"), "b": Array(6, "i8", "block")}, "mesh": Array(4, "f8", constant=True)}
+    for first in (0, 3):
+        with polyduct.open(url, "w", arrays=held, append=True, **ALONE) as out:
+            for n in range(first, first + 3):
+                step = {"flow": {"u": W + n, "b": B * n}}
+                out.write({**step, "mesh": np.arange(4.0)} if n == 0 else step, time=n / 2)
+    assert sorted(store) == ["runs/a/flow/b", "runs/a/flow/u", "runs/a/mesh"]
+    with polyduct.open(url, layouts={"mesh": "...", "*/u": "*,block"}, unit=1, units=2) as port:
+        for n, step in enumerate(port):
+            np.testing.assert_array_equal(step["flow/u"], (W + n)[:, 4:])
+            np.testing.assert_array_equal(step["mesh"], np.arange(4.0))
+            assert step.values == {"time": n / 2}
+        assert n == 5
+    np.testing.assert_array_equal(store["runs/a/flow/u"][4], W + 4)
+    with pytest.raises(polyduct.Misuse, match="store:DIR/FOLDER"):
+        polyduct.open(f"store:{tmp_path}/s", "w", arrays=held, **ALONE)
+
+
 UNIT = """
 import sys, numpy as np, polyduct
 from polyduct import Array
@@ -230,10 +252,13 @@ except polyduct.PeerLost as e:
 """
 
 
-@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr"])
+@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "store"])
 @pytest.mark.parametrize("killed", [None, 0, 2])
 def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name: str) -> None:
-    path = tmp_path / name
+    path: Path | str = tmp_path / name
+    store = polyduct.Store.create(path, units=3, parity=1) if name == "store" else None
+    if store is not None:
+        path = f"store:{path}/set"
     units = [
         subprocess.Popen(
             [sys.executable, "-c", UNIT, str(path), str(unit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -261,7 +286,8 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
             unit.kill()
             unit.communicate()
     if killed is not None:
-        assert said == [f"lost {killed}\n"] * 3 and os.listdir(tmp_path) == []
+        assert said == [f"lost {killed}\n"] * 3
+        assert list(store or []) == [] and os.listdir(tmp_path) == ([] if store is None else ["store"])
         return
     assert said == ["closed\n"] * 4
     with polyduct.open(path, layouts="...", **ALONE) as port:

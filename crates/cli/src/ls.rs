@@ -116,10 +116,7 @@ fn rows(url: &str) -> Result<Vec<Row>, Error> {
 
 /// The datasets of a store, of a folder of it, or one.
 fn in_store(path: &std::path::Path) -> Result<Vec<Row>, Error> {
-    let (dir, folder) = match Store::open(path) {
-        Ok(_) => (path.to_owned(), String::new()),
-        Err(_) => disk::split(path)?,
-    };
+    let (dir, folder) = disk::split_folder(path)?;
     let (all, folder) = (Store::open(&dir)?.datasets()?, folder.trim_end_matches('/'));
     let inside = format!("{folder}/");
     let wanted = |name: &str| folder.is_empty() || name == folder || name.starts_with(&inside);

@@ -115,6 +115,36 @@ fn steps_go_from_group_to_group_and_nowhere_else() {
 }
 
 #[test]
+fn folders_of_stores_are_sets() {
+    let dir = Scratch::new("cp-set-store");
+    let (group, back, store) = (dir.path("a.zarr"), dir.path("b.zarr"), dir.path("s"));
+    assert!(output(&["store", "create", &store, "--units", "3", "--parity", "1"]).status.success());
+    write(&group, STEPS);
+    let (first, second) = (format!("store:{store}/runs/first"), format!("store:{store}/runs/second"));
+    for (from, to, units) in [(&group, &first, "2"), (&first, &second, "3"), (&second, &back, "2")] {
+        let said = copied(&[from, to, "--units", units, "--verify"]);
+        assert!(said.contains("4 arrays in 3 steps") && said.ends_with("verified\n"), "{said}");
+        assert_eq!(read(to), expected(STEPS), "{to}");
+    }
+    // What is written here is read there, and one of its arrays alone.
+    write(&first, 1);
+    assert_eq!(read(&first), expected(1));
+    let one = dir.path("one.npy");
+    copied(&[&format!("{first}/encoder/w"), &one]);
+    let said = text(&output(&["ls", &format!("store:{store}/runs")]).stdout);
+    assert_eq!(said.lines().count(), 9, "{said}");
+    // All of a store, but not in place of it.
+    let said = copied(&[&format!("store:{store}"), &dir.path("all.zarr"), "--verify"]);
+    assert!(said.contains("8 arrays in 3 steps"), "{said}");
+    let o = output(&["cp", &group, &format!("store:{store}")]);
+    assert!(
+        o.status.code() == Some(1) && text(&o.stderr).contains("store:DIR/FOLDER"),
+        "{}",
+        text(&o.stderr)
+    );
+}
+
+#[test]
 fn some_are_copied_and_converted() {
     let dir = Scratch::new("cp-set-some");
     let (from, to) = (dir.path("m.npz"), dir.path("h.safetensors"));

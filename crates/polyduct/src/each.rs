@@ -1,10 +1,11 @@
 //! Several arrays in files, each opened for itself: what is copied need not be in memory.
 
-use crate::files::arrays_file;
+use crate::files::find_arrays;
 use crate::reader::ReadEnd;
 use crate::{stats, Error, Mode, Reader, Target};
 use polyduct_layout::Dataset;
 use polyduct_port::Expect;
+use polyduct_store::disk::{self, folder::is_folder};
 use polyduct_store::file::{is_group, Found, FoundArray};
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, Attributes, FileReader};
@@ -19,9 +20,8 @@ pub struct Each {
 
 impl Each {
     pub(crate) fn find(target: Target, options: store::Options, expect: Expect) -> Result<Each, Error> {
-        let (path, format) = arrays_file(&target)?;
+        let (path, found) = find_arrays(&target, &options)?;
         options.check(|| polyduct_port::PortName::File(path.display().to_string()))?;
-        let found = Found::of(path, format, &options)?;
         Ok(Each { target, options, expect, found })
     }
 
@@ -94,6 +94,10 @@ pub(crate) fn has_names(target: &Target) -> Result<Option<bool>, Error> {
         Target::Safetensors(path, None) => {
             let found = Found::of(path, store::Format::Safetensors, &store::Options::default())?;
             Ok(Some(found.arrays().len() != 1))
+        }
+        Target::Store(path) => {
+            let (dir, folder) = disk::split_folder(path)?;
+            Ok(Some(is_folder(&dir, &folder)?))
         }
         Target::Pipe(_) | Target::Net(_) => Ok(None),
         _ => Ok(Some(false)),

@@ -94,6 +94,7 @@ impl From<FileError> for Error {
     fn from(e: FileError) -> Error {
         match e {
             FileError::Port(e) => Error::Port(e),
+            FileError::Store(e) => Error::Store(e),
             e => Error::File(Box::new(e)),
         }
     }

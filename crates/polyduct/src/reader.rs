@@ -1,7 +1,7 @@
 //! The reading port of whatever a URL names.
 
 use crate::at::{At, Rows};
-use crate::files::{arrays_file, no_arrays, standard_file};
+use crate::files::{find_arrays, no_arrays, standard_file};
 use crate::open::Taken;
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
@@ -11,7 +11,7 @@ use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Tried};
 use polyduct_port::{Array, ArrayPart, PortName, Stats};
-use polyduct_store::file::{ArraysReader, Found};
+use polyduct_store::file::ArraysReader;
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::Dims;
 use polyduct_store::{self as store, disk, Attributes};
@@ -41,10 +41,7 @@ pub(crate) fn describe(
             let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
             Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
         }
-        file => {
-            let (path, format) = arrays_file(file)?;
-            Ok(Found::of(path, format, options)?.describe()?)
-        }
+        file => Ok(find_arrays(file, options)?.1.describe()?),
     }
 }
 
@@ -66,8 +63,7 @@ impl Reader {
                 ReadEnd::Pipe(Box::new(pipe((place, &trust).into(), &crate::open::across(&options.port)?)?))
             }
             (file, Taken::Named(rules)) => {
-                let (path, format) = arrays_file(file)?;
-                let found = Found::of(path, format, options)?;
+                let (path, found) = find_arrays(file, options)?;
                 ReadEnd::Arrays(Box::new(ArraysReader::open(path, found, rules, options)?))
             }
             (Target::Store(path), Taken::One(layout, expect)) => {

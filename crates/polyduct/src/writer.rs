@@ -1,6 +1,8 @@
 //! The writing port of whatever a URL names.
 
-use crate::files::{arrays_file, needs_dataset, no_arrays, only_pipes, standard_file};
+mod step;
+
+use crate::files::{needs_dataset, no_arrays, only_pipes, standard_file, write_arrays};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -9,9 +11,11 @@ use polyduct_pipe::net::Trust;
 use polyduct_pipe::ready::{Wait, Watch};
 use polyduct_pipe::{Addresses, Given};
 use polyduct_port::{ArrayPart, PortName, Stats};
-use polyduct_store::file::{ArraysStepMut, ArraysWriter};
+use polyduct_store::file::WriteArrays;
 use polyduct_store::{self as store, disk};
-use std::ops::{Deref, DerefMut};
+use step::StepEnd;
+
+pub use step::StepMut;
 
 /// One unit's writing port.
 ///
@@ -25,7 +29,7 @@ pub struct Writer {
 enum WriteEnd {
     Pipe(Box<pipe::Writer>),
     File(Box<store::FileWriter>),
-    Arrays(Box<ArraysWriter>),
+    Arrays(Box<dyn WriteArrays>),
     Store(Box<disk::StoreWriter>),
 }
 
@@ -53,8 +57,7 @@ impl Writer {
             }
             _ if matches!(given, Given::Bundle(_)) => {
                 let Given::Bundle(arrays) = given else { return Err(needs_dataset()) };
-                let (path, format) = arrays_file(target)?;
-                WriteEnd::Arrays(Box::new(ArraysWriter::open(path, format, arrays, options)?))
+                WriteEnd::Arrays(write_arrays(target, arrays, append, options)?)
             }
             Target::Store(path) => {
                 let data = single(given)?;
@@ -342,9 +345,9 @@ impl Writer {
         Ok(self.files_of_arrays()?.set_values_of(step, packed)?)
     }
 
-    fn files_of_arrays(&mut self) -> Result<&mut ArraysWriter, Error> {
+    fn files_of_arrays(&mut self) -> Result<&mut dyn WriteArrays, Error> {
         match &mut self.end {
-            WriteEnd::Arrays(w) => Ok(w),
+            WriteEnd::Arrays(w) => Ok(&mut **w),
             _ => Err(only_whole_steps()),
         }
     }
@@ -423,88 +426,6 @@ impl Drop for Writer {
             self.abort();
         } else {
             let _ = self.close();
-        }
-    }
-}
-
-/// This unit's part of one step, to be filled in place.
-pub struct StepMut<'a>(StepEnd<'a>);
-
-enum StepEnd<'a> {
-    Pipe(pipe::StepMut<'a>),
-    File(store::StepMut<'a>),
-    Arrays(ArraysStepMut<'a>),
-    Store(disk::StoreStepMut<'a>),
-}
-
-impl StepMut<'_> {
-    /// Says how large an array is in this step: see [`Writer::bring`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
-        match &mut self.0 {
-            StepEnd::Pipe(step) => Ok(step.bring(array, shape)?),
-            _ => Err(only_pipes()),
-        }
-    }
-
-    /// The arrays, and where this unit's parts of them lie in the step; of a file or a store none.
-    pub fn arrays(&self) -> &[ArrayPart] {
-        match &self.0 {
-            StepEnd::Pipe(step) => step.arrays(),
-            StepEnd::Arrays(step) => step.arrays(),
-            StepEnd::File(_) | StepEnd::Store(_) => &[],
-        }
-    }
-
-    /// Has these values go with this step: see [`Writer::set_values`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_values(&mut self, packed: &[u8]) -> Result<(), Error> {
-        match &mut self.0 {
-            StepEnd::Pipe(step) => Ok(step.set_values(packed)?),
-            StepEnd::Arrays(step) => Ok(step.set_values(packed)?),
-            StepEnd::File(_) | StepEnd::Store(_) => Err(no_arrays()),
-        }
-    }
-
-    /// Makes the part visible together with those of the other units. Returns `false` when a lossy queue
-    /// dropped it.
-    ///
-    /// # Errors
-    /// Those of writing a file, and the loss of unit 0 on another host.
-    pub fn publish(self) -> Result<bool, Error> {
-        match self.0 {
-            StepEnd::Pipe(step) => Ok(step.publish()?),
-            StepEnd::File(step) => Ok(step.publish().map(|()| true)?),
-            StepEnd::Arrays(step) => Ok(step.publish().map(|()| true)?),
-            StepEnd::Store(step) => Ok(step.publish().map(|()| true)?),
-        }
-    }
-}
-
-impl Deref for StepMut<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            StepEnd::Pipe(step) => step,
-            StepEnd::File(step) => step,
-            StepEnd::Arrays(step) => step,
-            StepEnd::Store(step) => step,
-        }
-    }
-}
-
-impl DerefMut for StepMut<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.0 {
-            StepEnd::Pipe(step) => step,
-            StepEnd::File(step) => step,
-            StepEnd::Arrays(step) => step,
-            StepEnd::Store(step) => step,
         }
     }
 }

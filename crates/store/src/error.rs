@@ -1,5 +1,6 @@
 //! Everything that can go wrong with a file as a port, sorted by who is at fault.
 
+use crate::disk::StoreError;
 use crate::npy::NpyError;
 use crate::safetensors::SafetensorsError;
 use crate::zarr::ZarrError;
@@ -199,6 +200,9 @@ pub enum FileError {
         /// Bytes of one step.
         step: u64,
     },
+    /// What only stores meet, of arrays that lie in one.
+    #[error(transparent)]
+    Store(Box<StoreError>),
     /// A plan does not fit the memory it is for: a defect of polyduct.
     #[error("{path}: a plan does not fit: {source}")]
     Plan {
@@ -213,6 +217,15 @@ fn no_tensor(asked: Option<&str>) -> String {
     match asked {
         Some(name) => format!("no tensor {name:?}"),
         None => "which of its arrays? name one, PATH#NAME".into(),
+    }
+}
+
+impl From<StoreError> for FileError {
+    fn from(e: StoreError) -> FileError {
+        match e {
+            StoreError::Port(e) => FileError::Port(e),
+            e => FileError::Store(Box::new(e)),
+        }
     }
 }
 

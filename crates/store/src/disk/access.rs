@@ -1,6 +1,6 @@
 //! Any box of a dataset, read and overwritten by one process without the others of its program.
 
-use super::boxes::{pieces, Piece, Slice};
+use super::boxes::{pieces, run, Piece, Slice};
 use super::fetch::{Blocks, Memory};
 use super::mender::Mender;
 use super::meta::Meta;
@@ -107,6 +107,25 @@ impl StoredArray {
         Ok(array)
     }
 
+    /// All datasets of a folder as they are now, by their names in it.
+    ///
+    /// # Errors
+    /// As [`of`](StoredArray::of).
+    pub(super) fn all_of(store: &Store, folder: &str) -> Result<Vec<(String, StoredArray)>, StoreError> {
+        let owned = store.own_to_read()?;
+        let inside = if folder.is_empty() { 0 } else { folder.len() + 1 };
+        let open = |name: String| {
+            let (entry, meta) = owned.find(&name)?;
+            let own = store.again()?;
+            let in_use = own.use_here(entry.object)?;
+            let known = Known::of(&own, entry.object, &owned)?;
+            let array = StoredArray::over(own, &name, entry.object, meta, in_use);
+            *array.known() = Some(known);
+            Ok((name[inside..].to_owned(), array))
+        };
+        owned.in_folder(folder).into_iter().map(open).collect()
+    }
+
     /// A version that somebody has open.
     pub(super) fn over(store: Store, name: &str, object: u64, meta: Meta, in_use: InUse) -> StoredArray {
         StoredArray {
@@ -183,10 +202,32 @@ impl StoredArray {
     /// undefined.
     pub fn read(&self, steps: Slice, of: &[Slice], out: &mut [u8]) -> Result<(), StoreError> {
         self.check(steps, of, out.len())?;
+        self.read_pieces(pieces(&self.meta, self.store.geometry(), steps, of), out)
+    }
+
+    /// Reads bytes of a step, as it lies row-major, from byte `at` on.
+    ///
+    /// # Errors
+    /// As [`read`](StoredArray::read).
+    pub(super) fn read_bytes(&self, step: u64, at: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.within(0, Slice::from(step..step + 1))?;
+        let (end, len) = (at.saturating_add(out.len() as u64), self.meta.dataset.len_bytes());
+        if end > len {
+            return Err(StoreError::Bad {
+                store: self.store.shown.clone(),
+                what: format!("the end of what is read of a step of {:?}", self.name),
+                found: end.to_string(),
+                expected: format!("at most {len}"),
+            });
+        }
+        self.read_pieces(run(&self.meta, self.store.geometry(), step, at..end), out)
+    }
+
+    fn read_pieces(&self, pieces: impl Iterator<Item = Piece>, out: &mut [u8]) -> Result<(), StoreError> {
         let files = self.blocks()?;
         let mut memory = idle().take().unwrap_or_default();
         let mut mender = Mender::new(&self.store, &files);
-        let mut pieces = pieces(&self.meta, self.store.geometry(), steps, of).peekable();
+        let mut pieces = pieces.peekable();
         let (mut blocks, mut batch): (Vec<u64>, Vec<(Piece, usize)>) = (Vec::new(), Vec::new());
         while pieces.peek().is_some() {
             self.check_interrupt()?;

@@ -79,6 +79,17 @@ pub fn pieces<'a>(
     })
 }
 
+/// The pieces of a run of a step's bytes, which must lie within it.
+pub fn run(meta: &Meta, geometry: Geometry, step: u64, run: Range<u64>) -> impl Iterator<Item = Piece> {
+    let fill = Fill::of(geometry, meta.dataset.len_bytes());
+    let (row, offset) = meta.place(fill, step);
+    let mut at = 0;
+    blocks(row * geometry.row_blocks() + offset / BLOCK as u64, run).map(move |(block, from, len)| {
+        at += len;
+        Piece { block, from, len, at: at - len }
+    })
+}
+
 /// The blocks of a run of bytes, of which byte 0 is the first of block `first`.
 fn blocks(first: u64, run: Range<u64>) -> impl Iterator<Item = (u64, usize, usize)> {
     let size = BLOCK as u64;

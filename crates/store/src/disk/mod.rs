@@ -12,6 +12,7 @@
 //! | `staging` | the rows of a step, in the memory of those who move them |
 //! | `io`, `requests` | rows between memory and disks, real or simulated; many requests at once |
 //! | [`writer`], [`reader`] | the two ports |
+//! | [`folder`] | several datasets that are written, and found, as one thing |
 //! | [`access`] | any box of a dataset, without a port |
 //! | `boxes`, `fetch`, `mender` | a box as pieces of blocks; single blocks, read and checked; or found otherwise |
 
@@ -22,6 +23,7 @@ pub mod disks;
 mod error;
 pub mod events;
 mod fetch;
+pub mod folder;
 mod home;
 mod io;
 pub mod manifest;
@@ -43,10 +45,11 @@ pub use access::StoredArray;
 pub use boxes::Slice;
 pub use create::Create;
 pub use error::StoreError;
+pub use folder::FolderWriter;
 #[doc(hidden)]
 pub use io::RowIo;
 pub use meta::{Fill, Meta};
 pub use owned::Owned;
 pub use reader::StoreReader;
-pub use store::{nonce, split, Store};
+pub use store::{nonce, split, split_folder, Store};
 pub use writer::{StoreStepMut, StoreWriter};

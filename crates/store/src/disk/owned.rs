@@ -196,9 +196,9 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// The datasets of a folder, those of folders in it included.
+    /// The datasets of a folder, those of folders in it included; all where it has no name.
     pub(super) fn in_folder(&self, folder: &str) -> Vec<String> {
-        let inside = format!("{folder}/");
+        let inside = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         self.names().keys().filter(|name| name.starts_with(&inside)).cloned().collect()
     }
 

@@ -350,6 +350,17 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), StoreError> {
     Ok((dir.to_owned(), name.to_owned()))
 }
 
+/// The same of a folder: of a store itself, the one without a name, which has all datasets.
+///
+/// # Errors
+/// As [`split`].
+pub fn split_folder(path: &Path) -> Result<(PathBuf, String), StoreError> {
+    match path.join(manifest::NAME).is_file() || manifest_elsewhere(path).is_some() {
+        true => Ok((path.to_owned(), String::new())),
+        false => split(path),
+    }
+}
+
 /// Whether the system refuses something for ever.
 fn is_for_want_of_rights(error: &UnitError) -> bool {
     [Errno::ACCESS, Errno::PERM].map(|errno| Cause::Caller(errno.raw_os_error())).contains(&error.cause)

@@ -23,31 +23,31 @@ const IN_FILE: &str = "...";
 #[derive(Default)]
 pub struct Found {
     /// By name.
-    pub(super) arrays: Vec<FoundArray>,
+    pub(crate) arrays: Vec<FoundArray>,
     /// What the writer said of each step, packed, as far as it said something.
-    pub(super) values: Vec<Vec<u8>>,
+    pub(crate) values: Vec<Vec<u8>>,
     /// How many steps there are of the arrays that have steps.
-    pub(super) steps: u64,
+    pub(crate) steps: u64,
 }
 
 /// An array that was found.
 pub struct FoundArray {
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The file that it is in.
-    pub(super) path: Arc<str>,
+    pub(crate) path: Arc<str>,
     /// What it is, unless that is nothing that polyduct moves.
-    pub(super) held: Result<Held, FileError>,
+    pub(crate) held: Result<Held, FileError>,
 }
 
 /// What an array is, and where.
 pub struct Held {
     /// One step of it, as the file has it.
-    pub(super) mapping: Mapping,
-    pub(super) source: Source,
+    pub(crate) mapping: Mapping,
+    pub(crate) source: Source,
     /// Whether it has a first dimension of steps.
-    pub(super) stepped: bool,
+    pub(crate) stepped: bool,
     /// Whether it is in Fortran's order.
-    pub(super) fortran: bool,
+    pub(crate) fortran: bool,
 }
 
 impl Held {
@@ -201,6 +201,7 @@ impl FoundArray {
                 let dims = chunks.dims().map(|dims| dims[usize::from(*stepped)..].to_vec());
                 (chunks.attributes().clone(), dims)
             }
+            Ok(Held { source: Source::Stored(of), .. }) => (of.attributes(), None),
             _ => (Attributes::new(), None),
         }
     }

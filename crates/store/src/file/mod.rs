@@ -18,7 +18,7 @@
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
-//! | `arrays`, `set` | the two ports of several arrays, in one file or a set of them |
+//! | `several`, `set`, `arrays` | the two ports of several arrays; those in one file or a set of them |
 //! | `index` | which array is in which file of a set |
 
 mod archive;
@@ -29,7 +29,7 @@ mod chunks;
 mod coordinator;
 mod drafts;
 mod form;
-mod found;
+pub(crate) mod found;
 mod group;
 mod held;
 mod index;
@@ -44,13 +44,14 @@ mod runs;
 mod said;
 mod scatter;
 mod set;
-mod shape;
+pub(crate) mod several;
+pub(crate) mod shape;
 mod slabs;
-mod source;
+pub(crate) mod source;
 mod stretch;
 mod target;
 mod tree;
-mod values;
+pub(crate) mod values;
 #[doc(hidden)]
 pub mod wire;
 mod work;
@@ -70,7 +71,8 @@ pub use arrays::ArraysReader;
 pub use found::{Found, FoundArray};
 pub use index::is_index;
 pub use reader::FileReader;
-pub use set::{ArraysStepMut, ArraysWriter};
+pub use set::ArraysWriter;
+pub use several::{ArraysStepMut, WriteArrays};
 pub use tree::is_group;
 pub use writer::{FileWriter, StepMut};
 

@@ -252,7 +252,9 @@ impl FileReader {
         match &self.source {
             _ if dataset.elem() != self.contents.file.dataset().elem() => None,
             Source::Whole { .. } | Source::Inflated { .. } if self.contents.is_fortran() => None,
-            Source::Whole { .. } | Source::Inflated { .. } => Some(stretch::of_elements(dataset)),
+            Source::Whole { .. } | Source::Inflated { .. } | Source::Stored(_) => {
+                Some(stretch::of_elements(dataset))
+            }
             Source::Chunks(chunks) => Some(stretch::of_chunks(dataset, chunks.chunk())),
         }
     }

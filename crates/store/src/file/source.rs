@@ -4,6 +4,7 @@ use super::archive::Inflated;
 use super::chunks::Chunked;
 use super::io::Io;
 use super::work::Work;
+use super::Attributes;
 use crate::npy::{self, Header};
 use crate::order::read_swapped;
 use crate::{safetensors, FileError};
@@ -24,6 +25,20 @@ pub enum Source {
     Inflated { member: Box<Inflated>, data_at: u64, component: usize },
     /// A Zarr array.
     Chunks(Box<Chunked>),
+    /// A dataset of a store.
+    Stored(Box<dyn Stored>),
+}
+
+/// An array that is neither a file nor made of files, as the bytes of its steps.
+pub trait Stored: Send {
+    /// Reads bytes of a step, as it lies row-major, from byte `at` on.
+    ///
+    /// # Errors
+    /// Its own.
+    fn read(&self, step: u64, bytes: &mut [u8], at: u64) -> Result<(), FileError>;
+
+    /// What is written down of it.
+    fn attributes(&self) -> Attributes;
 }
 
 impl Source {
@@ -58,13 +73,14 @@ impl Source {
                 })
             }
             Source::Chunks(chunks) => chunks.gather(step, part, work),
+            Source::Stored(of) => work.stretches(part, 1, |bytes, at| of.read(step, bytes, at)),
         }
     }
 
     /// Lets go what is held open or in memory until the next step.
     pub fn rest(&mut self) {
         match self {
-            Source::Whole { .. } => {}
+            Source::Whole { .. } | Source::Stored(_) => {}
             Source::Inflated { member, .. } => member.rest(),
             Source::Chunks(chunks) => chunks.rest(),
         }

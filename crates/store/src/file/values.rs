@@ -5,6 +5,9 @@ use polyduct_port::values::{pack, unpack, Value};
 use polyduct_port::{PortError, PortName};
 use serde_json::Value as Json;
 
+/// Steps of which something can be said where that is kept as one list.
+pub const MOST_STEPS: usize = 1 << 20;
+
 /// Packed values as JSON; of none, nothing.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ mod access;
 mod care;
 mod damage;
 mod doors;
+mod folders;
 mod full;
 mod links;
 mod made;

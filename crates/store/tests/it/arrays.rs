@@ -4,7 +4,7 @@ use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_port::values::{pack, Value};
 use polyduct_port::{Array, Assembly, BundleError, Expect, Join, Piece, PortError, Rule};
-use polyduct_store::file::{ArraysReader, ArraysWriter, Found};
+use polyduct_store::file::{ArraysReader, ArraysWriter, Found, WriteArrays};
 use polyduct_store::safetensors::{Header, SafetensorsError};
 use polyduct_store::zarr::Compression;
 use polyduct_store::{FileError, Format, Options};
@@ -90,7 +90,7 @@ fn write(path: &Path, specs: &[Spec], units: u32, shard_bytes: u64, compressed: 
             out.write_arrays(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         } else {
             let places: Vec<_> = out.arrays().iter().map(|array| array.at.clone()).collect();
-            let mut step = out.step_mut().unwrap();
+            let mut step = (&mut out as &mut dyn WriteArrays).step_mut().unwrap();
             places.into_iter().zip(&parts).for_each(|(at, part)| step[at].copy_from_slice(part));
             step.publish().unwrap();
         }

@@ -4,7 +4,7 @@ use crate::oracle::*;
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_port::values::{pack, unpack, Value};
 use polyduct_port::{Array, Changes, Rule};
-use polyduct_store::file::{ArraysReader, ArraysWriter, Found};
+use polyduct_store::file::{ArraysReader, ArraysWriter, Found, WriteArrays};
 use polyduct_store::zarr::Compression;
 use polyduct_store::{FileError, FileReader, Format, Options};
 use proptest::prelude::*;
