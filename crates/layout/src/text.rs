@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::dims::IndexBox;
-use crate::{parse, LayoutError};
+use crate::{parse, LayoutError, MAX_DIMS};
 
 /// The longest text of a layout, in bytes; see [`MAX_BOXES_TEXT_BYTES`] for explicit boxes.
 pub const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -194,6 +194,39 @@ impl fmt::Display for Layout {
                 b => write!(f, "stripe({b})"),
             },
         }
+    }
+}
+
+impl Layout {
+    /// One dimension of `ndim` in pieces, one for each unit, in order: piece i begins at index `starts[i]`, and ends
+    /// where the next begins. The same as the text `*,cut(0,3,7),*`, for sizes that change too often to be written
+    /// and read.
+    ///
+    /// ```
+    /// use polyduct_layout::Layout;
+    /// assert_eq!(Layout::cut(3, 1, &[0, 3, 7])?, "*,cut(0,3,7),*".parse()?);
+    /// assert!(Layout::cut(1, 0, &[0, 5, 3]).is_err());
+    /// # Ok::<(), polyduct_layout::LayoutError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LayoutError::Text`] for anything that cannot be written so: starts that fall or do not begin with 0, another
+    /// dimension than there is.
+    pub fn cut(ndim: usize, dim: usize, starts: &[u64]) -> Result<Layout, LayoutError> {
+        let whole = || DimText { dist: Dist::Whole, axes: None };
+        let mut dims: Vec<DimText> = (0..ndim).map(|_| whole()).collect();
+        let good = starts.first() == Some(&0) && starts.is_sorted() && ndim <= MAX_DIMS;
+        let cut = dims.get_mut(dim).filter(|_| good);
+        let Some(cut) = cut else {
+            let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
+            // The text says what is wrong with it.
+            let text = format!("{}cut({})", "*,".repeat(dim.min(ndim)), starts.join(","));
+            let wrong = LayoutError::DimsDiffer { layout: dim + 1, dataset: ndim };
+            return text.parse::<Layout>().and(Err(wrong));
+        };
+        cut.dist = Dist::Cut(starts.into());
+        let text = RegularText { dims, grid: None, order: Order::C, halo: Vec::new() };
+        Ok(Layout { kind: Arc::new(Kind::Regular(text)) })
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Brings {
 
 struct Limit {
     most: Dataset,
-    layout: String,
+    layout: Layout,
     word: usize,
 }
 
@@ -48,7 +48,8 @@ impl Brings {
         let limit = |(at, array): (usize, &Array)| {
             array.open.filter(|open| *open != Changes::Never)?;
             let word = words(&arrays[..at]);
-            Some(from_wire(array).map(|most| Limit { most, layout: array.layout.clone(), word }))
+            let text = if let Some(Changes::Dim(_)) = array.open { EVERYTHING } else { &array.layout };
+            Some(from_wire(array).and_then(|most| Ok(Limit { most, layout: text.parse()?, word })))
         };
         let limits: Result<Vec<_>, LayoutError> =
             arrays.iter().enumerate().map(|array| limit(array).transpose()).collect();
@@ -110,10 +111,9 @@ impl Brings {
             let (name, found) = (part.name.clone(), format!("{shape:?}"));
             return Err(BundleError::Size { name, what: "its size in a step", found, expected });
         }
-        let layout = if let Changes::Dim(_) = open { EVERYTHING } else { &limit.layout[..] };
         let bind = || -> Result<(Mapping, u64), LayoutError> {
             let dataset = Dataset::new(shape, limit.most.elem())?;
-            let mapping = layout.parse::<Layout>()?.bind(&dataset, self.units.into())?;
+            let mapping = limit.layout.bind(&dataset, self.units.into())?;
             let len = mapping.local_len_bytes(self.unit.into())?;
             Ok((mapping, len))
         };

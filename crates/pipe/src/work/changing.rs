@@ -43,8 +43,8 @@ struct Sized {
     /// Where the part of each writer unit begins in its slot.
     slots: Vec<usize>,
     conversion: Option<Conversion>,
-    /// All there is to know of a constant array.
-    constant: Option<Planned>,
+    /// What was said last, and all that follows from it; of a constant array there is nothing else.
+    last: Option<(Vec<u64>, Planned)>,
 }
 
 impl Changing {
@@ -86,7 +86,7 @@ impl Changing {
                     dst,
                     slots,
                     conversion: from.conversion,
-                    constant: None,
+                    last: None,
                 })
             };
             let named = |source| BundleError::Layout { name: given.name.clone(), source };
@@ -94,7 +94,8 @@ impl Changing {
         };
         let mut sized = taken.iter().enumerate().filter_map(sized).collect::<Result<Vec<_>, _>>()?;
         for sized in sized.iter_mut().filter(|sized| sized.open == Changes::Never) {
-            sized.constant = Some(sized.plan(&vec![&[1][..]; supplies.len()], unit, units)?);
+            let planned = sized.plan(&vec![&[1][..]; supplies.len()], unit, units)?;
+            sized.last = Some((Vec::new(), planned));
         }
         Ok(Changing {
             unit,
@@ -122,9 +123,15 @@ impl Changing {
             let each = said.chunks_exact(self.words.max(1));
             each.map(|said| &said[sized.word..][..sized.open.words(sized.most.shape().len())]).collect()
         };
-        let plans: Result<Vec<_>, BundleError> =
-            self.arrays.iter().map(|sized| sized.plan(&numbers(sized), self.unit, self.units)).collect();
-        let plans = plans?;
+        let mut plans = Vec::with_capacity(self.arrays.len());
+        for sized in &mut self.arrays {
+            let numbers = numbers(sized);
+            let planned = sized.plan(&numbers, self.unit, self.units)?;
+            if sized.open != Changes::Never && !sized.is_last(&numbers) {
+                sized.last = Some((numbers.concat(), planned.clone()));
+            }
+            plans.push(planned);
+        }
         let mut lens: Vec<u64> = work.arrays.iter().map(|array| array.at.len() as u64).collect();
         for (sized, (_, dst, _)) in self.arrays.iter().zip(&plans) {
             let len = dst.local_len_bytes(self.unit.into());
@@ -196,12 +203,20 @@ impl Sized {
         BundleError::Size { name, what: "its size in a step", found, expected }
     }
 
+    /// Whether each writer unit says what it said last.
+    fn is_last(&self, said: &[&[u64]]) -> bool {
+        self.last.as_ref().is_some_and(|(last, _)| said.iter().copied().flatten().eq(last))
+    }
+
     /// The plan of a step of which each writer unit said these numbers.
     fn plan(&self, said: &[&[u64]], unit: u32, units: u32) -> Result<Planned, BundleError> {
-        if let Some(planned) = &self.constant {
+        if let Some((_, planned)) = self.last.as_ref().filter(|_| self.open == Changes::Never) {
             if let Some(unit) = said.iter().position(|said| said[0] > 1) {
                 return Err(self.beyond(unit, said[unit][0].to_string(), "0 or 1".into()));
             }
+            return Ok(planned.clone());
+        }
+        if let Some((_, planned)) = self.last.as_ref().filter(|_| self.is_last(said)) {
             return Ok(planned.clone());
         }
         let most = self.most.shape();
@@ -238,14 +253,9 @@ impl Sized {
         let make = || -> Result<Planned, LayoutError> {
             let given = Dataset::new(&shape, self.most.elem())?;
             let wanted = Dataset::new(&shape, self.elem)?;
-            let cut = |starts: &[u64]| -> Result<Layout, LayoutError> {
-                let Changes::Dim(dim) = self.open else { return "...".parse() };
-                let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
-                let dims = (0..shape.len()).map(|at| match at == dim as usize {
-                    true => format!("cut({})", starts.join(",")),
-                    false => "*".into(),
-                });
-                dims.collect::<Vec<_>>().join(",").parse()
+            let cut = |starts: &[u64]| match self.open {
+                Changes::Dim(dim) => Layout::cut(shape.len(), dim as usize, starts),
+                Changes::Whole | Changes::Never => "...".parse(),
             };
             let starts = starts(&pieces);
             let src = match &self.src {
