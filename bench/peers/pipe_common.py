@@ -35,6 +35,7 @@ def arguments(doc: str) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--cols", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=20, help="steps timed")
+    parser.add_argument("--variables", type=int, default=0, help="the rows as so many variables, with as many attributes")
     parser.add_argument("--where", help="folder for the rendezvous; drive makes one")
     parser.add_argument(
         "--reuse-memory", action="store_true", help="with drive: let the allocator keep large blocks"
@@ -55,6 +56,16 @@ def stamp_places(elements: int) -> np.ndarray:
 
 def content(rows: int, cols: int) -> np.ndarray:
     return np.arange(rows * cols, dtype=np.float32).reshape(rows, cols)
+
+
+def parts(array: np.ndarray, variables: int) -> dict[str, np.ndarray]:
+    """The variables of a step: its rows, in as many pieces."""
+    return {f"v{n}": part for n, part in enumerate(np.array_split(array, variables))}
+
+
+def attributes(step: int, variables: int) -> dict[str, object]:
+    """What is said of a step: a number or a text for each variable."""
+    return {f"a{n}": f"step {step}" if n % 2 else step * 0.5 + n for n in range(variables)}
 
 
 class Reader:
@@ -86,7 +97,7 @@ class Reader:
         size = self.expected.nbytes
         median = statistics.median(self.intervals)
         line = {
-            "case": "pipe",
+            "case": "bundle" if self.args.variables else "pipe",
             "n": 2,
             "bytes": size,
             "median_s": median,
@@ -113,6 +124,7 @@ def drive(args: argparse.Namespace, script: str) -> int:
         f"--rows={args.rows}",
         f"--cols={args.cols}",
         f"--steps={args.steps}",
+        f"--variables={args.variables}",
         f"--timeout={args.timeout}",
     ]
     with tempfile.TemporaryDirectory(prefix="peer-", ignore_cleanup_errors=True) as where:

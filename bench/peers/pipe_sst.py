@@ -37,7 +37,14 @@ def write(args):
         for step in range(args.total):
             array.reshape(-1)[places] = step
             out.begin_step()
-            out.write("array", array, shape, [0, 0], shape)
+            if args.variables:
+                for name, part in common.parts(array, args.variables).items():
+                    out.write(name, part, part.shape, [0, 0], part.shape)
+                # Attributes of its cannot change: what is said of a step is a variable of one value.
+                for name, value in common.attributes(step, args.variables).items():
+                    out.write(name, value if isinstance(value, str) else np.array(value))
+            else:
+                out.write("array", array, shape, [0, 0], shape)
             out.end_step()
 
 
@@ -45,10 +52,19 @@ def read(args):
     reader = common.Reader(args)
     array = np.empty((args.rows, args.cols), np.float32)
     with stream(args, "r") as source:
-        for _ in source.steps():
-            variable = source.inquire_variable("array")
-            variable.set_selection([[0, 0], [args.rows, args.cols]])
-            source.engine.get(variable, array, adios2.bindings.Mode.Sync)
+        for step in source.steps():
+            for name, part in (common.parts(array, args.variables) if args.variables else {"array": array}).items():
+                variable = source.inquire_variable(name)
+                variable.set_selection([[0, 0], list(part.shape)])
+                source.engine.get(variable, part, adios2.bindings.Mode.Deferred)
+            source.engine.perform_gets()
+            if args.variables:
+                said = {name: source.read(name) for name in common.attributes(0, args.variables)}
+                number = step.current_step()
+                for name, value in common.attributes(number, args.variables).items():
+                    found = said[name] if isinstance(value, str) else float(said[name])
+                    if found != value:
+                        raise SystemExit(f"step {number} says {name} = {found!r} in the place of {value!r}")
             reader.take(array)
     reader.report(library=f"ADIOS2 {adios2.__version__}")
 

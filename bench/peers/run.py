@@ -58,6 +58,7 @@ DEFAULT_CASES = [
     *(f"rows-cols-1024x1024-u8-n{n}" for n in (2, 4)),
     *(f"{pair}-4096x4096-f32-n{n}" for pair in ("cyclic64-cyclic96", "cyclic96-cyclic64") for n in (2, 4)),
     "pipe-4096x4096-f32",
+    "bundle4-4096x4096-f32",
     *(f"message-{what}-{length}" for what in ("latency", "rate") for length in (8, 1 << 20)),
     "array-latency-8",
     "array-latency-8-busy",
@@ -69,11 +70,12 @@ DEFAULT_CASES = [
 WITHIN = re.compile(r"(rows|cols|block)-(rows|cols|block)-(\d{1,7})x(\d{1,7})-(u8|i16|f32|f64)-n(\d{1,3})")
 CYCLIC = re.compile(r"cyclic(\d{1,6})-cyclic(\d{1,6})-(\d{1,6})x(\d{1,6})-(f32|f64)-n(\d{1,3})")
 PIPE = re.compile(r"pipe-(\d{1,7})x(\d{1,7})-f32")
+BUNDLE = re.compile(r"bundle(\d{1,2})-(\d{1,7})x(\d{1,7})-f32")
 MESSAGE = re.compile(r"message-(latency|rate)-(\d{1,8})")
 ARRAY = re.compile(r"array-(latency|put-get)-(\d{1,8})(-busy)?")
 STREAM = re.compile(r"tcp-stream-(\d{1,12})")
 COLLECTIVE = re.compile(r"file-(write|read)-(\d{1,6})x(\d{1,6})x(\d{1,6})-i32-n(\d{1,3})")
-FORMS = (WITHIN, CYCLIC, PIPE, MESSAGE, ARRAY, STREAM, COLLECTIVE)
+FORMS = (WITHIN, CYCLIC, PIPE, BUNDLE, MESSAGE, ARRAY, STREAM, COLLECTIVE)
 UNCHECKED = ("ucx", "iperf3")  # tools that check nothing they move
 
 
@@ -120,19 +122,22 @@ def jobs_of(
                 named,
             )
         ]
-    if match := PIPE.fullmatch(case):
-        rows, cols = match.groups()
+    bundle = BUNDLE.fullmatch(case)
+    if match := bundle or PIPE.fullmatch(case):
+        *variables, rows, cols = match.groups()
         common = ("drive", f"--rows={rows}", f"--cols={cols}", f"--steps={repeat}", f"--timeout={timeout}")
+        common += tuple(f"--variables={n}" for n in variables)
         python = str(peers / "venv/bin/python")
         size = int(rows) * int(cols) * 4
         return [
-            Job(peer, 2, size, (python, "-B", str(HERE / script), *common, *more), {"pipe": case})
+            Job(peer, 2, size, (python, "-B", str(HERE / script), *common, *more), {"bundle" if bundle else "pipe": case})
             for peer, script, more in (
                 ("adios2-sst", "pipe_sst.py", ()),
                 ("adios2-sst-reuse", "pipe_sst.py", ("--reuse-memory",)),
                 ("zmq-ipc", "pipe_zmq.py", ()),
                 ("zmq-ipc-reuse", "pipe_zmq.py", ("--reuse-memory",)),
             )
+            if not (bundle and script == "pipe_zmq.py")
         ]
     if match := MESSAGE.fullmatch(case):
         mode, length = match.groups()

@@ -120,25 +120,35 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     // The `-reuse` rows are the peers with glibc told to keep large blocks, which their users must know to
     // do.
-    for (peer, at_least) in
-        [("adios2-sst", 5.0), ("zmq-ipc", 5.0), ("adios2-sst-reuse", 1.0), ("zmq-ipc-reuse", 1.0)]
-    {
+    let (one, four) = (
+        ("", "pipe-4096x4096-f32", None),
+        (" of 4 arrays, 4 values", "bundle4-4096x4096-f32", Some("--variables=4")),
+    );
+    for (peer, at_least, (what, case, extra)) in [
+        ("adios2-sst", 5.0, one),
+        ("zmq-ipc", 5.0, one),
+        ("adios2-sst-reuse", 1.0, one),
+        ("zmq-ipc-reuse", 1.0, one),
+        ("adios2-sst", 5.0, four),
+        ("adios2-sst-reuse", 1.0, four),
+    ] {
         let (script, python) = (script.clone(), python.to_owned());
         let ours = script.with_file_name("../python_pipe.py");
         cases.push(Case {
-            name: format!("Python to Python, 64 MiB steps, against {peer}"),
+            name: format!("Python to Python, 64 MiB steps{what}, against {peer}"),
             unit: "GB/s",
             baseline: peer,
             target: Target::RatioAtLeast(at_least),
             run: Box::new(move || {
-                let theirs = || peer_seconds(&script, peer, "pipe-4096x4096-f32");
+                let theirs = || peer_seconds(&script, peer, case);
                 if !python.exists() {
                     return Ok(Measured::Missing(format!(
                         "{} is not there: run `make build`",
                         python.display()
                     )));
                 }
-                against(rounds, LARGE.bytes(), || python_seconds(&python, &ours, &[]), theirs)
+                let args = extra.as_slice();
+                against(rounds, LARGE.bytes(), || python_seconds(&python, &ours, args), theirs)
             }),
         });
     }
