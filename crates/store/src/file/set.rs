@@ -157,7 +157,10 @@ impl WriteArrays for ArraysWriter {
 
     fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         check_count(self.name(), parts.len(), self.places.len())?;
-        for file in 0..self.files.len() {
+        // Each unit begins with another file: those who write short pieces to one hold each other up.
+        let (files, port) = (self.files.len(), &self.options.port);
+        let first = port.unit as usize * files / port.units.max(1) as usize;
+        for file in (first..files).chain(0..first) {
             let own = self.places.iter().zip(parts).filter(|(place, _)| **place == file);
             let own: Vec<&[u8]> = own.map(|(_, part)| *part).collect();
             self.files[file].write_arrays(&own)?;
