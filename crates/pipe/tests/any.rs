@@ -34,7 +34,7 @@ macro_rules! everywhere {
 trait Place {
     /// Steps for which a writer stays so long that a reader that comes may find it.
     const STAYS: u64;
-    fn new() -> String;
+    fn name() -> String;
 }
 
 /// On this host, by name.
@@ -42,7 +42,7 @@ struct Here;
 
 impl Place for Here {
     const STAYS: u64 = 1;
-    fn new() -> String {
+    fn name() -> String {
         unique("any")
     }
 }
@@ -52,7 +52,7 @@ struct Far;
 
 impl Place for Far {
     const STAYS: u64 = 2000;
-    fn new() -> String {
+    fn name() -> String {
         let place = common::net::place();
         format!("{}:{}", place.host, place.port)
     }
@@ -262,7 +262,7 @@ impl Writing {
 }
 
 fn readers_come_leave_and_come_again_while_the_writer_writes<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     // Nobody is there.
     writing.goes_on(100);
@@ -296,7 +296,7 @@ fn readers_come_leave_and_come_again_while_the_writer_writes<P: Place>() {
 }
 
 fn who_comes_gets_the_newest_step_at_once<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     // More than there are slots, with nobody there.
@@ -319,7 +319,7 @@ fn signal(unit: &Unit, signal: Signal) {
 }
 
 fn a_stopped_program_holds_nobody<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     let mut stopped = open(&pipe, "stopped", 2, "*,block");
@@ -340,7 +340,7 @@ fn a_stopped_program_holds_nobody<P: Place>() {
 }
 
 fn a_lost_unit_is_the_loss_of_its_program_alone<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     let mut other = open(&pipe, "other", 2, "block,*");
     let mut program = open(&pipe, "program", 2, "*,block");
@@ -360,7 +360,7 @@ fn a_lost_unit_is_the_loss_of_its_program_alone<P: Place>() {
 }
 
 fn a_lost_unit_is_replaced_where_its_program_waits<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     let unit = |unit| start_as(&pipe, "program", (unit, 2), "*,block", "wait");
     let mut program = vec![unit(0), unit(1)];
@@ -379,7 +379,7 @@ fn a_lost_unit_is_replaced_where_its_program_waits<P: Place>() {
 }
 
 fn one_program_too_many_comes_when_another_has_left<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     let mut programs: Vec<_> = (0..MOST).map(|p| open(&pipe, &format!("p{p}"), 1, "*,block")).collect();
     programs.iter_mut().for_each(|program| _ = next(program));
@@ -399,7 +399,7 @@ fn one_program_too_many_comes_when_another_has_left<P: Place>() {
 }
 
 fn the_end_comes_to_those_that_are_there<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     let mut a = open(&pipe, "a", 2, "block,*");
     let mut b = open(&pipe, "b", 1, "*,*");
@@ -412,7 +412,7 @@ fn the_end_comes_to_those_that_are_there<P: Place>() {
 }
 
 fn who_has_yet_to_take_the_newest_step_has_it_when_the_writer_has_closed<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     let mut slow = open(&pipe, "slow", 2, "*,block");
@@ -427,7 +427,7 @@ fn who_has_yet_to_take_the_newest_step_has_it_when_the_writer_has_closed<P: Plac
 }
 
 fn who_does_not_read_does_not_keep_a_writer_from_closing<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     let [mut stopped, mut idle] = ["stopped", "idle"].map(|name| open(&pipe, name, 1, "*,*"));
@@ -443,7 +443,7 @@ fn who_does_not_read_does_not_keep_a_writer_from_closing<P: Place>() {
 }
 
 fn who_looked_in_vain_gets_what_is_the_newest_when_it_reads<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let mut w = open_writer(&pipe, &any(0, 1));
     let indices = local_indices(w.mapping(), 0);
     let mut reader = open(&pipe, "r", 2, "*,block");
@@ -467,7 +467,7 @@ fn who_looked_in_vain_gets_what_is_the_newest_when_it_reads<P: Place>() {
 }
 
 fn who_comes_to_a_writer_that_leaves_waits_for_the_next<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let stop = Arc::new(AtomicBool::new(false));
     let writers = {
         let (pipe, stop) = (pipe.clone(), stop.clone());
@@ -492,7 +492,7 @@ fn who_comes_to_a_writer_that_leaves_waits_for_the_next<P: Place>() {
 }
 
 fn what_cannot_be_is_said_at_once<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let open = |given: &Given, options: Options| {
         at(&pipe).writer(given, "*,*", &options).err().expect("it opens").to_string()
     };
@@ -526,7 +526,7 @@ fn what_cannot_be_is_said_at_once<P: Place>() {
 }
 
 fn programs_that_come_and_are_killed_at_any_moment<P: Place>() {
-    let pipe = P::new();
+    let pipe = P::name();
     let writing = Writing::to(&pipe);
     let mut steady = open(&pipe, "steady", 2, "*,block");
     let mut random = Random::new(u64::from(std::process::id()));
