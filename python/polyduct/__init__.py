@@ -49,14 +49,8 @@ import typing as _typing
 
 # `X as X` makes a name part of the interface to type checkers; `__all__` below does to `import *`.
 from polyduct._at import At as At
-from polyduct._bundle_ports import (
-    BundleReader as BundleReader,
-    BundleStep as BundleStep,
-    BundleSteps as BundleSteps,
-    BundleWriter as BundleWriter,
-    FilledStep as FilledStep,
-    ReadStep as ReadStep,
-)
+from polyduct._bundle_reader import BundleReader as BundleReader, BundleSteps as BundleSteps, ReadStep as ReadStep
+from polyduct._bundle_writer import BundleStep as BundleStep, BundleWriter as BundleWriter, FilledStep as FilledStep
 from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays, Open as Open, layout_of as layout_of
 from polyduct._domain import (
     Call as Call,

@@ -14,7 +14,7 @@ from polyduct.errors import Misuse
 
 if TYPE_CHECKING:
     from polyduct import _arrays
-    from polyduct._bundle_ports import ReadStep
+    from polyduct._bundle_reader import ReadStep
 
 VALUE = "xarray"
 """What the value of a step is called that says how its arrays are a Dataset."""

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, overload
 from numpy.typing import DTypeLike
 
 from polyduct._arrays import dims, is_text, natural, refused, seconds
-from polyduct._bundle_ports import BundleReader, BundleWriter
+from polyduct._bundle_reader import BundleReader
+from polyduct._bundle_writer import BundleWriter
 from polyduct._bundles import Array
 from polyduct._layouts import Layout, text_of
 from polyduct._reader import Reader

@@ -13,7 +13,8 @@ from polyduct._dataset import is_dataset
 from polyduct.errors import Misuse
 
 if TYPE_CHECKING:
-    from polyduct._bundle_ports import BundleReader, BundleWriter
+    from polyduct._bundle_reader import BundleReader
+    from polyduct._bundle_writer import BundleWriter
 
 LAUNCHERS = (
     "POLYDUCT_UNIT",

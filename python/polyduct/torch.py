@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from polyduct import _foreign
-from polyduct._bundle_ports import BundleReader, BundleWriter
+from polyduct._bundle_reader import BundleReader
+from polyduct._bundle_writer import BundleWriter
 from polyduct._bundles import Array, layout_of
 from polyduct._ports import open
 from polyduct.errors import Error, Misuse, PeerAborted, PeerLost, Refused, TimeoutError

@@ -247,11 +247,12 @@ fn a_run_reads_a_tensor_and_writes_an_array() {
     assert!(o.status.code() != Some(0) && text(&o.stderr).contains("is a directory"), "{}", text(&o.stderr));
 }
 
-/// Runs the command with so many KiB of memory to name.
+/// Runs the command with so many KiB of memory to name. Each thread that allocates would name 64 MiB of it for
+/// itself, or not, as it comes to pass.
 fn in_memory(kib: u64, command: &str) -> std::process::Output {
     let mut shell = std::process::Command::new("env");
     let command = format!("ulimit -v {kib}; exec {CP} {command}");
-    shell.args(["--default-signal", "sh", "-c", &command]).stdin(Stdio::null());
+    shell.env("MALLOC_ARENA_MAX", "1").args(["--default-signal", "sh", "-c", &command]).stdin(Stdio::null());
     watched(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
