@@ -42,7 +42,8 @@ fn write<A: At>(at: &A, options: &Options) -> Result<(), PipeError> {
     let mut w = at.writer(&Given::Dataset(data), "block,*", options)?;
     let indices = local_indices(w.mapping(), options.unit.into());
     for step in 0..STEPS {
-        step_with(&mut w, |part| fill(part, &indices, step))?;
+        // Who gives up a step in time must not end the stream in good order.
+        step_with(&mut w, |part| fill(part, &indices, step)).inspect_err(|_| w.abort())?;
     }
     w.close().map(drop)
 }
