@@ -210,8 +210,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`LayoutError::Text`] for anything that cannot be written so: starts that fall or do not begin with 0, another
-    /// dimension than there is.
+    /// [`LayoutError::Text`] for starts that fall or do not begin with 0, and for more dimensions than there can be;
+    /// [`LayoutError::DimsDiffer`] for another dimension than there is.
     pub fn cut(ndim: usize, dim: usize, starts: &[u64]) -> Result<Layout, LayoutError> {
         let whole = || DimText { dist: Dist::Whole, axes: None };
         let mut dims: Vec<DimText> = (0..ndim).map(|_| whole()).collect();

@@ -40,7 +40,6 @@ pub struct FolderWriter {
     steps: u64,
     memory: Vec<u8>,
     stats: Stats,
-    /// Nothing is ended any more: a replacement of what is there needs steps.
     closed: bool,
 }
 

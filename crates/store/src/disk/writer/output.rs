@@ -104,8 +104,8 @@ impl Planned {
 }
 
 /// Opens datasets of a store to write unit `options.port.unit`'s part of each of their steps, and waits until
-/// all units have come; `what` they open together is the same in all. Datasets of the names `replaced` are to
-/// be gone when these are there.
+/// all units have come; `what` they open together is the same in all. Where they are those of a `folder`, others in
+/// it are to be gone when these are there, unless they are appended to.
 ///
 /// # Errors
 /// As [`StoreWriter::open`](super::StoreWriter::open).
