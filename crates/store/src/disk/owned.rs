@@ -198,21 +198,20 @@ impl<'a> Owned<'a> {
 
     /// The datasets of a folder, those of folders in it included; all where it has no name.
     pub(super) fn in_folder(&self, folder: &str) -> Vec<String> {
-        let inside = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        self.names().keys().filter(|name| name.starts_with(&inside)).cloned().collect()
+        self.names().keys().filter(|name| lies_in(name, folder)).cloned().collect()
     }
 
-    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `but` are names
-    /// that will not be there.
+    /// Whether a name may be given: nobody has it, and no dataset is a folder of another. `gone` says of
+    /// names that they will not be there.
     ///
     /// # Errors
     /// [`StoreError::Exists`].
-    pub fn check_free(&self, name: &str, but: &[&str]) -> Result<(), StoreError> {
+    pub fn check_free(&self, name: &str, gone: impl Fn(&str) -> bool) -> Result<(), StoreError> {
         let inside = format!("{name}/");
         let taken = self.names().keys().find(|there| {
             let outside = format!("{there}/");
             let meets = *there == name || there.starts_with(&inside) || name.starts_with(&outside);
-            meets && !but.contains(&there.as_str())
+            meets && !gone(there)
         });
         match taken {
             None => Ok(()),
@@ -306,4 +305,9 @@ impl<'a> Owned<'a> {
         self.store.note(&what.join("; "));
         Ok(())
     }
+}
+
+/// Whether a dataset lies in a folder; in the one without a name lie all.
+pub(super) fn lies_in(name: &str, folder: &str) -> bool {
+    folder.is_empty() || name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -70,7 +70,7 @@ impl Store {
             let (store, name) = (self.shown.clone(), to.to_owned());
             return Err(StoreError::BadName { store, name, problem: "it lies in what is to be renamed" });
         }
-        owned.check_free(to, &[])?;
+        owned.check_free(to, |_| false)?;
         let n = changes.len() / 2;
         owned.commit_names(changes)?;
         Ok(n)

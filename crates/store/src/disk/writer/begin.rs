@@ -3,7 +3,7 @@
 
 use super::output::Wanted;
 use crate::disk::meta::Meta;
-use crate::disk::owned::Owned;
+use crate::disk::owned::{lies_in, Owned};
 use crate::disk::turn::InUse;
 use crate::disk::{Store, StoreError};
 use crate::file::Options;
@@ -86,10 +86,8 @@ pub fn begin(
     options: &Options,
 ) -> Result<(Start, Option<u64>, Held), StoreError> {
     let (name, dataset) = (wanted.name.as_str(), &wanted.dataset);
-    let replaced = folder.filter(|_| !append).map(|folder| owned.in_folder(folder)).unwrap_or_default();
-    let mut but: Vec<&str> = replaced.iter().map(String::as_str).collect();
-    but.push(name);
-    owned.check_free(name, &but)?;
+    let replaced = folder.filter(|_| !append);
+    owned.check_free(name, |there| there == name || replaced.is_some_and(|folder| lies_in(there, folder)))?;
     let there = owned.names().get(name).map(|entry| entry.object);
     let (object, meta, held) = if append && there.is_some() {
         let (entry, meta) = owned.find(name)?;

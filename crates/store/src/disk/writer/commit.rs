@@ -2,7 +2,7 @@
 
 use super::output::Output;
 use crate::disk::io::{identity, replaced, Identity};
-use crate::disk::owned::Owned;
+use crate::disk::owned::{lies_in, Owned};
 use crate::disk::store::nonce;
 use crate::disk::{Store, StoreError};
 use crate::volume::units::{Cause, File as Named, UnitError};
@@ -10,6 +10,7 @@ use crate::volume::{Entry, BLOCK};
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// What each unit says of a dataset when it closes: its steps, the units of the store that failed it, and which files it
 /// has written of each.
@@ -39,8 +40,9 @@ pub(in crate::disk) fn commit(
         replaces |= owned.names().get(&name).is_some_and(|there| there.object != entry.object);
         changes.push((name, Some(entry)));
     }
+    let new: HashSet<String> = changes.iter().map(|(name, _)| name.clone()).collect();
     for old in folder.map(|folder| owned.in_folder(folder)).unwrap_or_default() {
-        if !changes.iter().any(|(name, _)| *name == old) {
+        if !new.contains(&old) {
             changes.push((old, None));
             replaces = true;
         }
@@ -146,12 +148,11 @@ impl Output {
                         .into(),
                 })
             }
-            Some(None) => owned.check_free(&self.name, &[]).map(|()| self.name.clone()),
+            Some(None) => owned.check_free(&self.name, |_| false).map(|()| self.name.clone()),
             None => {
-                let replaced = folder.map(|folder| owned.in_folder(folder)).unwrap_or_default();
-                let mut but: Vec<&str> = replaced.iter().map(String::as_str).collect();
-                but.push(&self.name);
-                owned.check_free(&self.name, &but).map(|()| self.name.clone())
+                let gone =
+                    |there: &str| there == self.name || folder.is_some_and(|folder| lies_in(there, folder));
+                owned.check_free(&self.name, gone).map(|()| self.name.clone())
             }
         }
     }
