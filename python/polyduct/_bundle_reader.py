@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from polyduct import _arrays, _dataset, _native
 from polyduct._arrays import seconds
 from polyduct._bundle_port import _BundlePort
 from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, chosen, described, empty, flatten, rules
+from polyduct._steps import LimitedSteps, ReadsSteps
 from polyduct.errors import TimeoutError
 
 
@@ -35,7 +36,7 @@ class ReadStep(Arrays):
         return _dataset.dataset(self)
 
 
-class BundleReader(_BundlePort):
+class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
     """One unit's reading port for several arrays in each step; `polyduct.open` with ``layouts=`` makes it.
 
     Iterating, by ``for`` or in asyncio by ``async for``, gives each step in arrays that the next step
@@ -211,39 +212,11 @@ class BundleReader(_BundlePort):
             raise StopAsyncIteration
         return step
 
-    def __iter__(self) -> Iterator[ReadStep]:
-        return self
-
-    def __next__(self) -> ReadStep:
-        return self._next(None)
-
-    def __aiter__(self) -> AsyncIterator[ReadStep]:
-        return self
-
-    async def __anext__(self) -> ReadStep:
-        return await self._next_async(None)
-
     def __enter__(self) -> BundleReader:
         return self
 
 
-class BundleSteps:
+class BundleSteps(LimitedSteps[ReadStep]):
     """The steps to come, with a limit to the wait for each; `BundleReader.steps` gives it."""
 
-    __slots__ = ("_reader", "_timeout")
-
-    def __init__(self, reader: BundleReader, timeout: float | None) -> None:
-        self._reader = reader
-        self._timeout = timeout
-
-    def __iter__(self) -> Iterator[ReadStep]:
-        return self
-
-    def __next__(self) -> ReadStep:
-        return self._reader._next(self._timeout)
-
-    def __aiter__(self) -> AsyncIterator[ReadStep]:
-        return self
-
-    async def __anext__(self) -> ReadStep:
-        return await self._reader._next_async(self._timeout)
+    __slots__ = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -11,6 +10,7 @@ from polyduct import _arrays, _dataset, _native
 from polyduct._arrays import seconds
 from polyduct._bundle_port import _BundlePort
 from polyduct._bundles import Arrays, check_names, empty, flatten, given, written_down
+from polyduct._steps import Fills
 from polyduct.errors import Misuse
 
 
@@ -168,10 +168,11 @@ class FilledStep(Arrays):
         return array
 
 
-class BundleStep:
+class BundleStep(Fills[FilledStep]):
     """One step of a `BundleWriter`, as a context manager; see `BundleWriter.step`."""
 
     __slots__ = ("_entered", "_memory", "_timeout", "_values", "_writer", "published")
+    _writer: BundleWriter
 
     def __init__(self, writer: BundleWriter, timeout: float | None, values: dict[str, Any]) -> None:
         self._writer = writer
@@ -202,16 +203,8 @@ class BundleStep:
         port = self._writer._port
         return None if port.in_place else empty(port.len_bytes)
 
-    async def __aenter__(self) -> FilledStep:
-        start = time.monotonic()
-        while self._memory is None and not self._try():
-            await self._writer._wait(start, self._timeout, f"a free slot for step {self._writer.next_step}")
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    def _begin(self) -> bool:
+        return self._memory is not None or self._try()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from polyduct._at import At
 from polyduct._dtypes import from_elem, same, to_elem
 from polyduct._layouts import Box
 from polyduct._port import _ArrayPort
+from polyduct._steps import LimitedSteps, ReadsSteps
 
 
-class Reader(_ArrayPort):
+class Reader(_ArrayPort, ReadsSteps[Array]):
     """One unit's reading port; `polyduct.open` makes it.
 
     Iterating, by ``for`` or in asyncio by ``async for``, gives each step in one array that the next step
@@ -139,7 +140,7 @@ class Reader(_ArrayPort):
         """
         return At(self, box)
 
-    def _next(self, timeout: float | None) -> Array | None:
+    def _next(self, timeout: float | None) -> Array:
         """The next step in the port's own array."""
         array = self._array
         if array is None:
@@ -147,7 +148,10 @@ class Reader(_ArrayPort):
         number = self._port.fill(array, timeout)
         if number is not None and number < 0:
             number = self._port.read(self._form.to_flat(array), timeout)
-        return self._found(number, array)
+        found = self._found(number, array)
+        if found is None:
+            raise StopIteration
+        return found
 
     async def _next_async(self, timeout: float | None) -> Array:
         if self._array is None:
@@ -157,45 +161,11 @@ class Reader(_ArrayPort):
             raise StopAsyncIteration
         return found
 
-    def __iter__(self) -> Iterator[Array]:
-        return self
-
-    def __next__(self) -> Array:
-        array = self._next(None)
-        if array is None:
-            raise StopIteration
-        return array
-
-    def __aiter__(self) -> AsyncIterator[Array]:
-        return self
-
-    async def __anext__(self) -> Array:
-        return await self._next_async(None)
-
     def __enter__(self) -> Reader:
         return self
 
 
-class Steps:
+class Steps(LimitedSteps[Array]):
     """The steps to come, with a limit to the wait for each; `Reader.steps` gives it."""
 
-    __slots__ = ("_reader", "_timeout")
-
-    def __init__(self, reader: Reader, timeout: float | None) -> None:
-        self._reader = reader
-        self._timeout = timeout
-
-    def __iter__(self) -> Iterator[Array]:
-        return self
-
-    def __next__(self) -> Array:
-        array = self._reader._next(self._timeout)
-        if array is None:
-            raise StopIteration
-        return array
-
-    def __aiter__(self) -> AsyncIterator[Array]:
-        return self
-
-    async def __anext__(self) -> Array:
-        return await self._reader._next_async(self._timeout)
+    __slots__ = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +11,7 @@ from polyduct import _native
 from polyduct._arrays import Array, seconds
 from polyduct._dtypes import DType, to_descr, to_elem
 from polyduct._port import _ArrayPort
+from polyduct._steps import Fills
 from polyduct.errors import Closed, Misuse, WrongType
 
 
@@ -136,10 +136,11 @@ def _kept(url: str, dtype: DType) -> str | None:
         return None
 
 
-class Step:
+class Step(Fills[Array]):
     """One step of a writer, as a context manager; see `Writer.step`."""
 
     __slots__ = ("_array", "_flat", "_open", "_timeout", "_writer", "published")
+    _writer: Writer
 
     def __init__(self, writer: Writer, timeout: float | None) -> None:
         self._writer = writer
@@ -181,16 +182,8 @@ class Step:
         self._open = self._writer._port.try_begin()
         return self._open is not None
 
-    async def __aenter__(self) -> Array:
-        start = time.monotonic()
-        while self._array is None and self._open is None and not self._try():
-            await self._writer._wait(start, self._timeout, f"a free slot for step {self._writer.next_step}")
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    def _begin(self) -> bool:
+        return self._array is not None or self._open is not None or self._try()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
