@@ -73,7 +73,7 @@ class Shaped:
         self.check(out)
         if not out.flags.writeable:
             raise Misuse(self._words("out is read-only"))
-        if any(n > 1 and stride == 0 for n, stride in zip(out.shape, out.strides)):
+        if out.size and any(n > 1 and stride == 0 for n, stride in zip(out.shape, out.strides)):
             raise Misuse(self._words("elements of out lie in one place (a stride is 0)"))
         return out
 

@@ -107,6 +107,8 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(polyduct.Error, match="called \"w\""):
         polyduct.open(path, layouts={"w": "..."}, **ALONE)
     with pytest.raises(polyduct.Misuse, match="several arrays go through"):
+        polyduct.open(tmp_path / "x.raw", "w", arrays=arrays(), **ALONE)
+    with pytest.raises(polyduct.Error, match="a .npy file has one array"):
         polyduct.open(tmp_path / "x.npy", "w", arrays=arrays(), **ALONE)
     with pytest.raises(polyduct.Error, match="arrays with names"):
         polyduct.open(tmp_path / "x.npz", "w", shape=3, dtype="f4", **ALONE)
@@ -238,13 +240,22 @@ import sys, numpy as np, polyduct
 from polyduct import Array
 path, unit = sys.argv[1], int(sys.argv[2])
 arrays = {"a": Array((8, 64), "f4", "block,*"), "b": Array((8, 64), "f4", "*,block")}
+x = Array((polyduct.Open(5), 2), "i2")
+if path.endswith(".npy"):
+    arrays = {"x": x}
+elif not path.endswith((".json", ".npz")):
+    arrays["x"] = x
 out = polyduct.open(path, "w", arrays=arrays, unit=unit, units=4, shard_bytes=3000)
-with out.step() as s:
-    for name in s:
-        s[name][...] = unit + 1
-print("written", flush=True)
+print("open", flush=True)
 sys.stdin.readline()
 try:
+    with out.step() as s:
+        if "x" in s:
+            s.bring("x", unit)
+        for name in s:
+            s[name][...] = unit + 1
+    print("written", flush=True)
+    sys.stdin.readline()
     out.close()
     print("closed", flush=True)
 except polyduct.PeerLost as e:
@@ -252,46 +263,146 @@ except polyduct.PeerLost as e:
 """
 
 
-@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "store"])
+class Units:
+    """Four processes, which go on when they are told."""
+
+    def __init__(self, path: object) -> None:
+        command = [sys.executable, "-c", UNIT, str(path)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.all: dict[int, Any] = {
+            n: subprocess.Popen([*command, str(n)], text=True, **pipes) for n in range(4)  # type: ignore[call-overload]
+        }
+
+    def kill(self, unit: int) -> None:
+        killed = self.all.pop(unit)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+
+    def say(self) -> list[str]:
+        return [unit.stdout.readline().strip() for unit in self.all.values()]
+
+    def go(self) -> None:
+        for unit in self.all.values():
+            unit.stdin.write("\n")
+            unit.stdin.flush()
+
+    def __enter__(self) -> "Units":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for unit in self.all.values():
+            unit.kill()
+            unit.communicate()
+
+
+@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "m.npy", "store"])
 @pytest.mark.parametrize("killed", [None, 0, 2])
-def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name: str) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name: str, early: bool) -> None:
     path: Path | str = tmp_path / name
     store = polyduct.Store.create(path, units=3, parity=1) if name == "store" else None
     if store is not None:
         path = f"store:{path}/set"
-    units = [
-        subprocess.Popen(
-            [sys.executable, "-c", UNIT, str(path), str(unit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for unit in range(4)
-    ]
-    try:
-        for unit in units:
-            assert unit.stdout is not None and unit.stdout.readline() == "written\n"
-        if killed is not None:
-            units[killed].send_signal(signal.SIGKILL)
-            units[killed].wait()
-        said = []
-        for n, unit in enumerate(units):
-            if n != killed:
-                assert unit.stdin is not None and unit.stdout is not None
-                unit.stdin.write("\n")
-                unit.stdin.flush()
-        for n, unit in enumerate(units):
-            if n != killed:
-                assert unit.stdout is not None
-                said.append(unit.stdout.readline())
-    finally:
-        for unit in units:
-            unit.kill()
-            unit.communicate()
+    with Units(path) as units:
+        assert units.say() == ["open"] * 4
+        if killed is not None and early:
+            units.kill(killed)
+        units.go()
+        said = units.say()
+        if "written" in said:
+            if killed is not None and not early:
+                assert said == ["written"] * 4
+                units.kill(killed)
+            # Those to whom the news came before they had written have ended.
+            ended = {n: words for n, words in zip(units.all, said) if words != "written"}
+            for n in ended:
+                units.kill(n)
+            units.go()
+            said = [*ended.values(), *units.say()]
     if killed is not None:
-        assert said == [f"lost {killed}\n"] * 3
+        assert said == [f"lost {killed}"] * 3
         assert list(store or []) == [] and os.listdir(tmp_path) == ([] if store is None else ["store"])
         return
-    assert said == ["closed\n"] * 4
+    assert said == ["closed"] * 4
     with polyduct.open(path, layouts="...", **ALONE) as port:
         step = port.read()
         assert step is not None
-        np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
-        np.testing.assert_array_equal(step["b"][0], np.repeat([1, 2, 3, 4], 16))
+        if "x" in step or name == "m.npy":
+            np.testing.assert_array_equal(step["m" if name == "m.npy" else "x"][:, 1], [2, 3, 3, 4, 4, 4])
+        if "a" in step:
+            np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
+            np.testing.assert_array_equal(step["b"][0], np.repeat([1, 2, 3, 4], 16))
+
+
+def write_particles(path: Path | str, only: str | None = None) -> list[dict[str, Any]]:
+    """Three steps of particles and a mesh, whose sizes change, by one unit."""
+    arrays: dict[str, Any] = {"p": {"x": Array((polyduct.Open(50), 3), "f4")}}
+    if only is None:
+        arrays |= {"mesh": Array((9, 4), "f8", "block,*", changes=True), "u": Array(2, "i2", "*")}
+    steps = []
+    with polyduct.open(path, "w", arrays=arrays, **ALONE) as out:
+        for n, (many, shape) in enumerate([(5, (2, 4)), (0, (9, 1)), (50, (0, 3))]):
+            step = {
+                "p/x": np.arange(many * 3, dtype="f4").reshape(many, 3) + n,
+                "mesh": np.arange(np.prod(shape), dtype="f8").reshape(shape) * n,
+                "u": np.full(2, n, "i2"),
+            }
+            steps.append(step)
+            if only is None:
+                out.bring("mesh", shape)
+                out.write(step, time=n / 2)
+            else:
+                out.write({"p/x": step["p/x"]})
+    return steps
+
+
+@pytest.mark.usefixtures("ends_threads")
+def test_steps_whose_size_changes_are_one_array_that_says_where_each_begins(tmp_path: Path) -> None:
+    polyduct.Store.create(tmp_path / "s", units=2)
+    for path in (tmp_path / "m.zarr", f"store:{tmp_path}/s/run"):
+        steps = write_particles(path)
+        with polyduct.open(path, layouts={"p/x": "block,*", "mesh": "*,block", "u": "*"}, unit=0, units=2) as port:
+            for n, step in enumerate(port):
+                many = len(steps[n]["p/x"])
+                np.testing.assert_array_equal(step["p/x"], steps[n]["p/x"][: -(-many // 2)])
+                columns = steps[n]["mesh"].shape[1]
+                np.testing.assert_array_equal(step["mesh"], steps[n]["mesh"][:, : -(-columns // 2)])
+                assert step["u"].tolist() == [n, n] and step.values == {"time": n / 2}
+            assert n == 2
+        with polyduct.open(path, layouts={"p/*": "..."}, **ALONE) as port:
+            sizes = []
+            while (arrays := port.peek()) is not None:
+                sizes.append(arrays["p/x"].shape)
+                out = {"p/x": np.empty(arrays["p/x"].shape, "f4")}
+                assert port.read(out) is not None
+                np.testing.assert_array_equal(out["p/x"], steps[len(sizes) - 1]["p/x"])
+            assert sizes == [(5, 3), (0, 3), (50, 3)]
+    # Programs that know nothing of steps.
+    path = tmp_path / "x.npy"
+    steps = write_particles(path, "x")
+    with path.open("rb") as file:
+        x, begins = np.load(file), np.load(file)
+    assert begins.tolist() == [0, 5, 5, 55]
+    np.testing.assert_array_equal(np.load(path, mmap_mode="r"), x)
+    for n, step in enumerate(np.split(x, begins[1:-1])):
+        np.testing.assert_array_equal(step, steps[n]["p/x"])
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(tmp_path / "m.zarr", mode="r")
+    assert group["p/x"].attrs["polyduct_begins"] == [0, 5, 5, 55]
+    np.testing.assert_array_equal(group["p/x"][5:55], steps[2]["p/x"])
+    assert group["mesh"].attrs["polyduct_shapes"] == [[2, 4], [9, 1], [0, 3]]
+    np.testing.assert_array_equal(group["mesh"][8:17], steps[1]["mesh"].ravel())
+
+
+def test_two_arrays_of_numpy_in_a_file_are_one_where_the_second_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "two.npy"
+    for second in (np.array([0, 2, 7]), np.array([0, 2, 6], "i4"), np.array([[0, 6]]), np.array(b"text")):
+        with path.open("wb") as file:
+            np.save(file, W[:6])
+            np.save(file, second)
+        assert len(list(polyduct.open(path, layouts="...", **ALONE))) == 1
+    with path.open("wb") as file:
+        np.save(file, W[:6])
+        np.save(file, np.array([0, 2, 6]))
+    with polyduct.open(path, layouts="...", **ALONE) as port:
+        assert [step["two"].shape for step in port] == [(2, 8), (4, 8)]

@@ -27,11 +27,14 @@ pub struct LsArgs {
     json: bool,
 }
 
+/// How an array changes whose steps have sizes of their own.
+const SIZE: &str = "size";
+
 #[derive(Serialize)]
 struct Row {
     /// Empty for the only array of what has no names.
     name: String,
-    /// Of one step.
+    /// Of one step; of one whose size changes the most in a pipe, and of all steps together in files.
     shape: Vec<u64>,
     dtype: String,
     /// None where it is not known before the end.
@@ -59,9 +62,17 @@ impl Row {
         }
     }
 
+    /// Of an array in which steps of these shapes lie one behind the other, if there are such.
+    fn of_sizes(self, shapes: Option<Vec<Vec<u64>>>) -> Row {
+        match shapes {
+            Some(shapes) => Row { steps: Some(shapes.len() as u64), changes: Some(SIZE), ..self },
+            None => self,
+        }
+    }
+
     fn of_pipe(array: &Array) -> Row {
         let changes = array.open.map(|changes| match changes {
-            Changes::Dim(_) | Changes::Whole => "size, up to the shape",
+            Changes::Dim(_) | Changes::Whole => SIZE,
             Changes::Never => "never: constant",
         });
         Row { layout: Some(array.layout.clone()), changes, ..Row::new(&array.name, &array.dataset, None) }
@@ -101,10 +112,10 @@ fn rows(url: &str) -> Result<Vec<Row>, Error> {
     match port.has_names()? {
         Some(true) => {
             let each = port.each()?;
-            let row = |(name, dataset, stepped): &(&str, Dataset, bool)| {
-                Row::new(name, dataset, Some(if *stepped { each.steps() } else { 1 }))
+            let row = |((name, dataset, stepped), shapes): (&(&str, Dataset, bool), _)| {
+                Row::new(name, dataset, Some(if *stepped { each.steps() } else { 1 })).of_sizes(shapes)
             };
-            Ok(each.arrays()?.iter().map(row).collect())
+            Ok(each.arrays()?.iter().zip(each.step_shapes()).map(row).collect())
         }
         Some(false) => {
             let port = port.read("...")?;
@@ -120,6 +131,8 @@ fn in_store(path: &std::path::Path) -> Result<Vec<Row>, Error> {
     let (all, folder) = (Store::open(&dir)?.datasets()?, folder.trim_end_matches('/'));
     let inside = format!("{folder}/");
     let wanted = |name: &str| folder.is_empty() || name == folder || name.starts_with(&inside);
-    let row = |(name, meta): (&String, &disk::Meta)| Row::new(name, &meta.dataset, Some(meta.steps));
+    let row = |(name, meta): (&String, &disk::Meta)| {
+        Row::new(name, &meta.dataset, Some(meta.steps)).of_sizes(meta.step_shapes())
+    };
     Ok(all.iter().filter(|(name, _)| wanted(name)).map(row).collect())
 }

@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use polyduct::layout::{Dataset, ElemType};
-use polyduct::{open, values, Array, Rule};
+use polyduct::{open, values, Array, Changes, Rule};
 use std::path::Path;
 
 const STEPS: u64 = 3;
@@ -245,4 +245,78 @@ fn ls_lists_what_there_is() {
     }
     let o = output(&["ls", &dir.path("gone.npz")]);
     assert!(o.status.code() == Some(1) && text(&o.stderr).contains("gone.npz"), "{}", text(&o.stderr));
+}
+
+/// Particles and a mesh, whose sizes change from step to step.
+fn changing() -> Vec<Array> {
+    let open = |array: Array, open| Array { open: Some(open), ..array };
+    vec![
+        open(array("particles/x", &[50, 3], ElemType::F32), Changes::Dim(0)),
+        open(array("mesh", &[9, 4], ElemType::I16), Changes::Whole),
+        array("u", &[7], ElemType::U8),
+    ]
+}
+
+#[test]
+fn steps_whose_size_changes_are_copied_with_where_each_begins() {
+    let dir = Scratch::new("cp-ragged");
+    let store = format!("{}/s", dir.path(""));
+    assert_eq!(output(&["store", "create", &store, "--units", "3", "--parity", "1"]).status.code(), Some(0));
+    let (arrays, first) = (changing(), dir.path("first.zarr"));
+    let mut out = open(&first).unit(0).units(1).write_arrays(&arrays).unwrap();
+    let sizes = [(31u64, [9u64, 4u64]), (0, [0, 4]), (50, [2, 1])];
+    let bytes = |n: u64, seed: u64| (0..n).map(|at| (at * 7 + seed) as u8).collect::<Vec<u8>>();
+    for (step, (n, mesh)) in (0..).zip(sizes) {
+        out.bring(1, &mesh).unwrap();
+        let said = vec![("time".to_owned(), values::Value::from(step as f64))];
+        out.set_values(&values::pack(said).unwrap()).unwrap();
+        out.write_arrays(&[&bytes(n * 12, step), &bytes(mesh[0] * mesh[1] * 2, step), &bytes(7, step)])
+            .unwrap();
+    }
+    out.close().unwrap();
+    let read = |path: &str| {
+        let rule = Rule { pattern: "*".into(), layout: "...".into(), ..Rule::default() };
+        let mut port = open(path).unit(0).units(1).read_arrays(&[rule]).unwrap();
+        let mut steps = Vec::new();
+        while port.peek().unwrap().is_some() {
+            let mut memory = vec![0; port.local_len_bytes()];
+            port.read(&mut memory).unwrap();
+            let array = |of: &polyduct::ArrayPart| {
+                (of.mapping.dataset().shape().to_vec(), memory[of.at.clone()].to_vec())
+            };
+            steps.push(port.arrays().iter().map(array).collect::<Vec<_>>());
+        }
+        steps
+    };
+    let expected = read(&first);
+    for (step, (n, mesh)) in (0..).zip(sizes) {
+        let of = &expected[step as usize];
+        assert_eq!(of[0], (mesh.to_vec(), bytes(mesh[0] * mesh[1] * 2, step)));
+        assert_eq!(of[1], (vec![n, 3], bytes(n * 12, step)));
+    }
+    let (folder, again) = (format!("store:{store}/run"), dir.path("again.zarr"));
+    copied(&[&first, &folder, "--units", "2", "--verify"]);
+    copied(&[&folder, &again, "--units", "3", "--verify"]);
+    assert_eq!((read(&folder), read(&again)), (expected.clone(), expected.clone()));
+    // One of them, as NumPy has it and saves one array behind the other.
+    let x = dir.path("particles/x.npy");
+    std::fs::create_dir(dir.path("particles")).unwrap();
+    copied(&[&again, &x, "--layout", "particles/x=..."]);
+    let all = std::fs::read(&x).unwrap();
+    let data = [bytes(31 * 12, 0), bytes(50 * 12, 2)].concat();
+    assert_eq!(all[128..128 + data.len()], data);
+    let begins: Vec<u8> = [0i64, 31, 31, 81].iter().flat_map(|n| n.to_le_bytes()).collect();
+    assert!(all[128 + data.len()..].starts_with(b"\x93NUMPY") && all.ends_with(&begins));
+    let copy = dir.path("copy.npy");
+    copied(&[&x, &copy, "--units", "2"]);
+    assert_eq!(std::fs::read(&copy).unwrap(), all);
+    let listed = text(&output(&["ls", &again, "--json"]).stdout);
+    assert!(listed.contains(r#""changes": "size""#) && listed.contains(r#""steps": 3"#), "{listed}");
+    let listed = text(&output(&["ls", &folder]).stdout);
+    assert!(
+        listed.lines().any(|l| l.contains("run/particles/x") && l.contains("81x3") && l.contains(" 3 ")),
+        "{listed}"
+    );
+    let o = output(&["cp", &x, &dir.path("x.npz")]);
+    assert!(text(&o.stderr).contains("its size changes from step to step"), "{}", text(&o.stderr));
 }

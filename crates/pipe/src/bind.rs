@@ -6,7 +6,7 @@ use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Window};
 use polyduct_os::segment::{Access, Segment};
-use polyduct_port::{check_name, check_names, choose, is_pattern, lay_out};
+use polyduct_port::{check_name, check_names, choose, is_pattern, most_of_all, Places};
 use polyduct_port::{ArrayPart, BundleError, Changes, Chosen, Options, PortError};
 use polyduct_port::{MAX_ARRAYS, MAX_PATTERNS, NAME_BYTES, VALUES_BYTES};
 use polyduct_slots::geometry::MAX_WORDS;
@@ -35,24 +35,23 @@ pub(crate) struct Kinds<'a> {
     pub of: Vec<usize>,
     /// Arrays whose size changes: they lie behind the others.
     open: Vec<usize>,
+    /// Bytes that any unit has at most of those that change as a whole.
+    whole: HashMap<usize, u64>,
     /// The last array is that of the values, which unit 0 alone brings.
     has_values: bool,
 }
 
-/// Where the parts of a unit lie in its memory of a step.
-pub(crate) struct Places {
-    /// Those of each array.
-    pub at: Vec<Range<usize>>,
-    /// Bytes of all.
-    pub len: usize,
-    /// Bytes of those whose size does not change, which come first.
-    pub fixed: usize,
-}
-
 impl<'a> Kinds<'a> {
     fn new(units: u32) -> Kinds<'a> {
-        let (known, mappings) = (HashMap::new(), Vec::new());
-        Kinds { units: units.into(), known, mappings, of: Vec::new(), open: Vec::new(), has_values: false }
+        Kinds {
+            units: units.into(),
+            known: HashMap::new(),
+            mappings: Vec::new(),
+            of: Vec::new(),
+            open: Vec::new(),
+            whole: HashMap::new(),
+            has_values: false,
+        }
     }
 
     fn add(&mut self, layout: &'a str, dataset: Dataset, is_writer: bool) -> Result<(), LayoutError> {
@@ -85,9 +84,9 @@ impl<'a> Kinds<'a> {
         let values = self.has_values && unit > 0;
         let len = |array: usize| match values && array + 1 == self.of.len() {
             true => 0,
-            false => lens[self.of[array]],
+            false => self.whole.get(&array).copied().unwrap_or(lens[self.of[array]]),
         };
-        place((0..self.of.len()).map(len), &self.open)
+        Places::of((0..self.of.len()).map(len), &self.open).ok_or_else(|| unnamed(LayoutError::PartTooLarge))
     }
 
     /// The parts of a unit, of arrays that are called so and change so.
@@ -105,20 +104,6 @@ impl<'a> Kinds<'a> {
         };
         Ok(arrays.zip(places.at.into_iter().enumerate()).map(part).collect())
     }
-}
-
-/// Lays parts of these lengths one behind the other, the `open` ones behind all others.
-pub(crate) fn place(lens: impl Iterator<Item = u64>, open: &[usize]) -> Result<Places, BundleError> {
-    let lens: Vec<u64> = lens.collect();
-    let mut order: Vec<usize> = (0..lens.len()).filter(|array| !open.contains(array)).collect();
-    let fixed = order.len();
-    order.extend(open);
-    let laid = lay_out(order.iter().map(|&array| lens[array]));
-    let (ranges, len) = laid.ok_or_else(|| unnamed(LayoutError::PartTooLarge))?;
-    let fixed = if fixed == 0 { 0 } else { ranges[fixed - 1].end };
-    let mut at = vec![0..0; lens.len()];
-    order.into_iter().zip(ranges).for_each(|(array, range)| at[array] = range);
-    Ok(Places { at, len, fixed })
 }
 
 /// An error that speaks of no array by name.
@@ -150,6 +135,9 @@ pub(crate) fn bind_writers(arrays: &[Array], units: u32) -> Result<Kinds<'_>, Bu
         kinds.add(layout, dataset, true).map_err(named)?;
         if array.open.is_some() {
             kinds.open.push(at);
+        }
+        if array.open == Some(Changes::Whole) {
+            kinds.whole.insert(at, most_of_all(kinds.mapping(at)).map_err(named)?);
         }
     }
     Ok(kinds)

@@ -1,20 +1,18 @@
 //! What a writer unit brings of its next step: how large its parts are of arrays whose size changes, and values.
 
-use crate::bind::{from_wire, Kinds, EVERYTHING};
+use crate::bind::{from_wire, Kinds};
 use crate::wire::{words, Array, VALUES};
-use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
-use polyduct_port::{ArrayPart, BundleError, Changes, VALUES_BYTES};
+use polyduct_layout::LayoutError;
+use polyduct_port::{ArrayPart, BundleError, Changes, Sizes, VALUES_BYTES};
 use std::ops::Range;
 
 /// Sizes and values of the next step.
 pub(crate) struct Brings {
     unit: u32,
-    units: u32,
     /// The arrays as they are in the next step.
     pub arrays: Vec<ArrayPart>,
-    /// What there is to say of arrays whose size changes: the most that they are, the writers' layout, and the
-    /// first of their numbers.
-    limits: Vec<Option<Limit>>,
+    /// Those whose size changes, and the first of their numbers.
+    sizes: Vec<Option<(Sizes, usize)>>,
     /// What is said of the next step.
     pub words: Vec<u64>,
     /// Where the values lie in a slot, where there may be some.
@@ -29,12 +27,6 @@ pub(crate) struct Brings {
     lies_in: Vec<bool>,
 }
 
-struct Limit {
-    most: Dataset,
-    layout: Layout,
-    word: usize,
-}
-
 impl Brings {
     /// Of a unit of a program that brings these arrays, bound.
     pub fn new(
@@ -45,23 +37,23 @@ impl Brings {
         let named = arrays.iter().map(|array| (&array.name[..], array.open));
         let mut parts = bound.parts(named, unit)?;
         let values = parts.pop_if(|part| part.name == VALUES).map(|part| part.at);
-        let limit = |(at, array): (usize, &Array)| {
-            array.open.filter(|open| *open != Changes::Never)?;
-            let word = words(&arrays[..at]);
-            let text = if let Some(Changes::Dim(_)) = array.open { EVERYTHING } else { &array.layout };
-            Some(from_wire(array).and_then(|most| Ok(Limit { most, layout: text.parse()?, word })))
+        let changing = |(at, array): (usize, &Array)| {
+            let open = array.open.filter(|open| *open != Changes::Never)?;
+            let named = |source: LayoutError| BundleError::Layout { name: array.name.clone(), source };
+            let sizes = from_wire(array)
+                .map_err(named)
+                .and_then(|most| Sizes::new(&array.name, most, &array.layout, open, units));
+            Some(sizes.map(|sizes| (sizes, words(&arrays[..at]))))
         };
-        let limits: Result<Vec<_>, LayoutError> =
-            arrays.iter().enumerate().map(|array| limit(array).transpose()).collect();
-        let limits = limits.map_err(|source| BundleError::Layout { name: String::new(), source })?;
+        let sizes: Result<Vec<_>, BundleError> =
+            arrays.iter().enumerate().map(|array| changing(array).transpose()).collect();
         let words_of_all = vec![0; words(arrays)];
         let constant = |(at, part): (usize, &ArrayPart)| (part.open == Some(Changes::Never)).then_some(at);
         let constants: Vec<_> = parts.iter().enumerate().filter_map(constant).collect();
         let mut brings = Brings {
             unit,
-            units,
             arrays: parts,
-            limits,
+            sizes: sizes?,
             words: words_of_all,
             values,
             packed: Vec::new(),
@@ -70,17 +62,11 @@ impl Brings {
             lies_in: Vec::new(),
         };
         for array in 0..brings.arrays.len() {
-            if let Some(open) = brings.arrays[array].open {
-                let mut shape = brings.arrays[array].mapping.dataset().shape().to_vec();
-                match open {
-                    Changes::Dim(dim) => shape[dim as usize] = 0,
-                    Changes::Whole => shape.fill(0),
-                    Changes::Never => {
-                        brings.words[words(&arrays[..array])] = 1;
-                        continue;
-                    }
-                }
-                brings.size(array, &shape)?;
+            if brings.arrays[array].open == Some(Changes::Never) {
+                brings.words[words(&arrays[..array])] = 1;
+            } else if let Some((sizes, _)) = &brings.sizes[array] {
+                let nothing = sizes.nothing();
+                brings.size(array, &nothing)?;
             }
         }
         Ok(brings)
@@ -92,57 +78,25 @@ impl Brings {
     /// # Errors
     /// [`BundleError::Size`]: it is another or more than was declared. Then nothing has changed.
     pub fn size(&mut self, array: usize, shape: &[u64]) -> Result<(), BundleError> {
-        let (Some(part), Some(Some(limit))) = (self.arrays.get_mut(array), self.limits.get(array)) else {
+        let (Some(part), Some(Some((sizes, word)))) = (self.arrays.get_mut(array), self.sizes.get(array))
+        else {
             let name = self.arrays.get(array).map_or_else(String::new, |part| part.name.clone());
             let (what, found) = ("its size in a step", format!("{shape:?}"));
             return Err(BundleError::Size { name, what, found, expected: "what it always is".into() });
         };
-        let most = limit.most.shape();
-        let open = part.open.unwrap_or(Changes::Whole);
-        let fits = |(dim, (n, most)): (usize, (&u64, &u64))| match open {
-            Changes::Dim(open) if open as usize != dim => n == most,
-            _ => n <= most,
-        };
-        if shape.len() != most.len() || !shape.iter().zip(most).enumerate().all(fits) {
-            let expected = match open {
-                Changes::Dim(dim) => format!("{most:?} with at most so many in dimension {dim}"),
-                _ => format!("at most {most:?}"),
-            };
-            let (name, found) = (part.name.clone(), format!("{shape:?}"));
-            return Err(BundleError::Size { name, what: "its size in a step", found, expected });
-        }
-        let bind = || -> Result<(Mapping, u64), LayoutError> {
-            let dataset = Dataset::new(shape, limit.most.elem())?;
-            let mapping = limit.layout.bind(&dataset, self.units.into())?;
-            let len = mapping.local_len_bytes(self.unit.into())?;
-            Ok((mapping, len))
-        };
-        let bound = bind().map_err(|source| BundleError::Layout { name: part.name.clone(), source });
-        let (mapping, len) = bound?;
+        let (mapping, len) = sizes.part(shape, self.unit)?;
         part.mapping = mapping;
         part.at.end = part.at.start + len as usize;
-        match open {
-            Changes::Dim(dim) => self.words[limit.word] = shape[dim as usize],
-            _ => self.words[limit.word..][..shape.len()].copy_from_slice(shape),
-        }
+        let words = sizes.words(shape);
+        self.words[*word..][..words.len()].copy_from_slice(words);
         Ok(())
     }
 
     /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
     pub fn fit(&mut self, lens: &[usize]) -> Result<(), BundleError> {
         for (array, &len) in (0..self.arrays.len()).zip(lens) {
-            let part = &self.arrays[array];
-            let (Some(Changes::Dim(dim)), Some(Some(limit))) = (part.open, self.limits.get(array)) else {
-                continue;
-            };
-            if part.at.len() == len {
-                continue;
-            }
-            let mut shape = limit.most.shape().to_vec();
-            shape[dim as usize] = 1;
-            let row = shape.iter().product::<u64>() * limit.most.elem().len_bytes();
-            if row > 0 && (len as u64).is_multiple_of(row) {
-                shape[dim as usize] = len as u64 / row;
+            let sizes = self.sizes[array].as_ref().filter(|_| self.arrays[array].at.len() != len);
+            if let Some(shape) = sizes.and_then(|(sizes, _)| sizes.shape_of(len as u64)) {
                 self.size(array, &shape)?;
             }
         }

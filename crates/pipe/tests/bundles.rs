@@ -516,6 +516,39 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing() {
     }
 }
 
+/// Of six rows in blocks the last of four units has none; of four it has one.
+#[test]
+fn a_unit_that_has_none_of_the_most_has_room_for_its_part_of_less() {
+    let arrays: Vec<Array> = ["a", "b"]
+        .map(|name| Array {
+            layout: "block,*".into(),
+            open: Some(Changes::Whole),
+            ..named(name, &[6, 5000], ElemType::U8)
+        })
+        .into();
+    let at = <String as At>::new();
+    std::thread::scope(|s| {
+        for unit in 0..4u8 {
+            let (at, arrays) = (&at, arrays.clone());
+            s.spawn(move || {
+                let given = Given::Bundle(arrays);
+                let mut w = at.writer(&given, "", &writer_options(unit.into(), 4)).unwrap();
+                for array in 0..2 {
+                    w.bring(array, &[4, 5000]).unwrap();
+                }
+                w.write_arrays(&[&[unit; 5000], &[10 + unit; 5000]]).unwrap();
+                w.close().unwrap();
+            });
+        }
+        let mut r = at.reader_of(&[rule("*", "...")], &reader_options("r", 0, 1)).unwrap();
+        assert_eq!(r.peek().unwrap(), Some(0));
+        let (mut a, mut b) = (vec![0; 20_000], vec![0; 20_000]);
+        assert_eq!(r.read_arrays(&mut [&mut a, &mut b]).unwrap(), Some(0));
+        let rows = |first: u8| (0..4).flat_map(move |unit| [first + unit; 5000]);
+        assert!(a.into_iter().eq(rows(0)) && b.into_iter().eq(rows(10)));
+    });
+}
+
 /// A model's worth of small arrays opens and moves in a time that grows with their number.
 #[test]
 fn thousands_of_arrays_come_in_one_step() {

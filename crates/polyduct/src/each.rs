@@ -53,6 +53,11 @@ impl Each {
         self.found.arrays().iter().map(|array| Ok((array.name(), of(array)?, array.stepped()))).collect()
     }
 
+    /// Of each the shape of each step, where their sizes differ: it is one array of all, one behind the other.
+    pub fn step_shapes(&self) -> impl Iterator<Item = Option<Vec<Vec<u64>>>> + '_ {
+        self.found.arrays().iter().map(FoundArray::step_shapes)
+    }
+
     /// What is written down of each, and what its dimensions are called, without that of the steps.
     pub fn about(&self) -> impl Iterator<Item = (Attributes, Option<Dims>)> + '_ {
         self.found.arrays().iter().map(FoundArray::about)
@@ -90,6 +95,10 @@ impl Each {
 pub(crate) fn has_names(target: &Target) -> Result<Option<bool>, Error> {
     match target {
         Target::Npz(_, None) | Target::Set(_) => Ok(Some(true)),
+        Target::Npy(path) => {
+            let found = Found::of(path, store::Format::Npy, &store::Options::default())?;
+            Ok(Some(found.arrays().iter().any(|array| array.step_shapes().is_some())))
+        }
         Target::Zarr(path) => Ok(Some(is_group(path)?)),
         Target::Safetensors(path, None) => {
             let found = Found::of(path, store::Format::Safetensors, &store::Options::default())?;

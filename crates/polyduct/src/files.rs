@@ -36,7 +36,7 @@ pub(crate) fn needs_dataset() -> Error {
 pub(crate) fn no_arrays() -> Error {
     let what = "several arrays go through a pipe (pipe:NAME), into PATH.safetensors or a set of such files \
         (PATH.safetensors.index.json), into PATH.npz, into a group (PATH.zarr), or into a folder of a store \
-        (store:DIR/FOLDER)";
+        (store:DIR/FOLDER); one whose size changes into PATH.npy as well";
     Error::Misuse { what: what.into() }
 }
 
@@ -91,11 +91,13 @@ fn arrays_file(target: &Target) -> Result<(&Path, Format), Error> {
         Target::Safetensors(path, None) | Target::Set(path) => Ok((path, Format::Safetensors)),
         Target::Npz(path, None) => Ok((path, Format::Npz)),
         Target::Zarr(path) => Ok((path, Format::Zarr)),
+        Target::Npy(path) => Ok((path, Format::Npy)),
         _ => Err(no_arrays()),
     }
 }
 
-/// Sizes change in pipes only.
-pub(crate) fn only_pipes() -> Error {
-    Error::Misuse { what: "sizes change from step to step in a pipe (pipe:NAME), not in a file".into() }
+/// Sizes change where there are several arrays, or one with a name.
+pub(crate) fn fixed_size() -> Error {
+    let what = "the size of an array without a name is the same in all steps: open the port with arrays that have names";
+    Error::Misuse { what: what.into() }
 }

@@ -137,7 +137,7 @@ impl Reader {
     pub fn peek(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
             ReadEnd::Pipe(r) => Ok(r.peek()?),
-            ReadEnd::Arrays(r) => Ok(r.peek()),
+            ReadEnd::Arrays(r) => Ok(r.peek()?),
             ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
     }

@@ -2,7 +2,7 @@
 
 mod step;
 
-use crate::files::{needs_dataset, no_arrays, only_pipes, standard_file, write_arrays};
+use crate::files::{fixed_size, needs_dataset, no_arrays, standard_file, write_arrays};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -228,12 +228,12 @@ impl Writer {
     /// which all units say alike. Before the first time it has no elements.
     ///
     /// # Errors
-    /// For an array whose size does not change, another number of dimensions, or more than was declared; where
-    /// this is no pipe.
+    /// For an array whose size does not change, another number of dimensions, or more than was declared.
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
         match &mut self.end {
             WriteEnd::Pipe(w) => Ok(w.bring(array, shape)?),
-            _ => Err(only_pipes()),
+            WriteEnd::Arrays(w) => Ok(w.bring(array, shape)?),
+            WriteEnd::File(_) | WriteEnd::Store(_) => Err(fixed_size()),
         }
     }
 

@@ -203,6 +203,32 @@ pub fn lay_out(lens: impl Iterator<Item = u64>) -> Option<(Vec<Range<usize>>, us
     Some((ranges, usize::try_from(end).ok()?))
 }
 
+/// Where the parts of a unit lie in its memory of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Those of each array.
+    pub at: Vec<Range<usize>>,
+    /// Bytes of all.
+    pub len: usize,
+    /// Bytes of those whose size does not change, which come first.
+    pub fixed: usize,
+}
+
+impl Places {
+    /// [Lays](lay_out) parts of these lengths one behind the other, the `open` ones behind all others.
+    pub fn of(lens: impl Iterator<Item = u64>, open: &[usize]) -> Option<Places> {
+        let lens: Vec<u64> = lens.collect();
+        let mut order: Vec<usize> = (0..lens.len()).filter(|array| !open.contains(array)).collect();
+        let fixed = order.len();
+        order.extend(open);
+        let (ranges, len) = lay_out(order.iter().map(|&array| lens[array]))?;
+        let fixed = if fixed == 0 { 0 } else { ranges[fixed - 1].end };
+        let mut at = vec![0..0; lens.len()];
+        order.into_iter().zip(ranges).for_each(|(array, range)| at[array] = range);
+        Some(Places { at, len, fixed })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@
 //! | [`safetensors`] | the header of `.safetensors` files |
 //! | [`zarr`] | the metadata of Zarr arrays, and how their chunks are encoded |
 //! | [`mod@file`] | one standard file as a port: [`FileReader`], [`FileWriter`] |
+//! | `ragged` | arrays whose size changes from step to step, as one array that says where each step begins |
+//! | `team` | the units of a program that agree on each stage, and see each other's memory |
 //! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O |
 //! | [`disk`] | the same on directories: datasets through ports and by boxes |
 //!
@@ -47,8 +49,10 @@ pub mod file;
 mod json;
 pub mod npy;
 mod order;
+mod ragged;
 pub mod safetensors;
 mod steps;
+mod team;
 pub mod volume;
 pub mod zarr;
 

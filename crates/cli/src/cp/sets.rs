@@ -6,7 +6,7 @@ use super::stretches::Stretches;
 use super::{at_open, of_pattern, port, ports, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, Layout};
 use polyduct::store::zarr::Compression;
-use polyduct::{open, Array, Changes, Each, Open, Rule};
+use polyduct::{open, Array, ArrayPart, Changes, Each, Open, Rule};
 
 /// Several arrays that are copied.
 pub struct Set<'a> {
@@ -14,6 +14,8 @@ pub struct Set<'a> {
     /// What a pipe brings; files say it when they are opened.
     brought: Option<Vec<Array>>,
     arrays: usize,
+    /// Whether the size of some changes from step to step: those are copied in whole steps.
+    changes: bool,
 }
 
 impl<'a> Set<'a> {
@@ -54,16 +56,17 @@ impl<'a> Set<'a> {
             let parsed = layout.parse::<Layout>();
             parsed.map_err(|error| CpError::LayoutOf { text: text.clone(), error })?;
         }
-        let arrays = match &brought {
-            Some(brought) => brought.iter().filter(|array| wanted(args, &array.name)).count(),
+        let (arrays, changes) = match &brought {
+            Some(brought) => (brought.iter().filter(|array| wanted(args, &array.name)).count(), false),
             None => {
                 let each = each(args, &args.src, 0, "look")?;
-                each.arrays().map_err(failed)?.len()
+                let changes = each.step_shapes().any(|shapes| shapes.is_some());
+                (each.arrays().map_err(failed)?.len(), changes)
             }
         };
         match arrays {
             0 => Err(CpError::NoneFits { src: args.src.clone() }),
-            arrays => Ok(Some(Set { args, brought, arrays })),
+            arrays => Ok(Some(Set { args, brought, arrays, changes })),
         }
     }
 
@@ -78,7 +81,7 @@ impl<'a> Set<'a> {
     /// Copies what a unit has to copy; gives the number of steps.
     pub fn copy_unit(&self, unit: u32, moved: &Moved) -> Result<u64, CpError> {
         match (&self.brought, is_pipe(&self.args.dst)) {
-            (None, false) => self.between_files(unit, moved),
+            (None, false) if !self.changes => self.between_files(unit, moved),
             (brought, _) => self.in_steps(brought.as_deref(), unit, moved),
         }
     }
@@ -122,7 +125,7 @@ impl<'a> Set<'a> {
         Ok(steps)
     }
 
-    /// From a pipe, or into one: each step as a whole.
+    /// From a pipe, or into one, or where sizes change: each step as a whole.
     fn in_steps(&self, brought: Option<&[Array]>, unit: u32, moved: &Moved) -> Result<u64, CpError> {
         let args = self.args;
         let (of_src, of_dst) = (at_open(&args.src), at_open(&args.dst));
@@ -133,22 +136,31 @@ impl<'a> Set<'a> {
             .filter(|array| wanted(args, &array.name))
             .map(|array| Rule {
                 pattern: array.name.clone(),
-                layout: layout(args, &array.name, &array.dataset),
+                layout: match array.open {
+                    Some(Changes::Dim(dim)) => of_pieces(array.dataset.shape().len(), dim as usize),
+                    _ => layout(args, &array.name, &array.dataset),
+                },
                 ..Rule::default()
             })
             .collect();
         let mut from =
             converted(args, port(args, &args.src, unit, "in")).read_arrays(&rules).map_err(&of_src)?;
-        let arrays: Vec<Array> = from
-            .arrays()
-            .iter()
-            .map(|part| Array {
-                name: part.name.clone(),
-                dataset: *part.mapping.dataset(),
-                layout: part.mapping.layout().to_string(),
-                open: part.open,
-            })
-            .collect();
+        // How many units bring a piece of up to the most; files say the most of all of them.
+        let writers = from.addresses().map_or(1, |addresses| u64::from(addresses.writers().end));
+        let taken = |part: &ArrayPart| -> Result<Array, CpError> {
+            let (mut dataset, mut layout) = (*part.mapping.dataset(), part.mapping.layout().to_string());
+            let given = described.iter().find(|array| array.name == part.name);
+            if let (Some(given), Some(changes)) = (given, part.open.filter(|open| *open != Changes::Never)) {
+                let mut most = given.dataset.shape().to_vec();
+                if let Changes::Dim(dim) = changes {
+                    let all = most[dim as usize].saturating_mul(writers);
+                    (most[dim as usize], layout) = (all.div_ceil(args.units.into()), String::new());
+                }
+                dataset = Dataset::new(&most, dataset.elem()).map_err(CpError::Layout)?;
+            }
+            Ok(Array { name: part.name.clone(), dataset, layout, open: part.open })
+        };
+        let arrays: Vec<Array> = from.arrays().iter().map(taken).collect::<Result<_, _>>()?;
         let mut to = self.target(unit).write_arrays(&arrays).map_err(&of_dst)?;
         let mut memory = room(from.local_len_bytes() as u64, &args.src)?;
         let mut count = 0;
@@ -158,9 +170,18 @@ impl<'a> Set<'a> {
                     return Ok(());
                 }
                 for (n, part) in from.arrays().iter().enumerate() {
-                    if matches!(part.open, Some(Changes::Dim(_) | Changes::Whole)) {
-                        to.bring(n, part.mapping.dataset().shape()).map_err(&of_dst)?;
-                    }
+                    let shape = match part.open {
+                        Some(Changes::Dim(_)) => {
+                            part.mapping.local_shape(unit.into()).map_err(CpError::Layout)?.to_vec()
+                        }
+                        Some(Changes::Whole) => part.mapping.dataset().shape().to_vec(),
+                        Some(Changes::Never) | None => continue,
+                    };
+                    to.bring(n, &shape).map_err(&of_dst)?;
+                }
+                let len = from.local_len_bytes();
+                if memory.len() != len {
+                    memory = room(len as u64, &args.src)?;
                 }
                 if from.read(&mut memory).map_err(&of_src)?.is_none() {
                     return Ok(());
@@ -207,6 +228,13 @@ impl<'a> Set<'a> {
             let (ours, theirs) = (name(&ours), name(&theirs));
             return Err(differ(format!("{} has {ours}, and {} has {theirs}", args.src, args.dst)));
         }
+        if let Some(((name, ..), _)) = ours
+            .iter()
+            .zip(left.step_shapes().zip(right.step_shapes()))
+            .find(|(_, (ours, theirs))| ours != theirs)
+        {
+            return Err(differ(format!("the steps of {name:?} have other sizes in {}", args.dst)));
+        }
         let said = |each: &Each, step: usize| each.values().get(step).cloned().unwrap_or_default();
         let most = left.values().len().max(right.values().len());
         if let Some(step) = (0..most).find(|&step| said(&left, step) != said(&right, step)) {
@@ -245,6 +273,12 @@ fn layout(args: &CpArgs, name: &str, dataset: &Dataset) -> String {
         "block,..." if dataset.shape().is_empty() => "...".into(),
         layout => layout.to_owned(),
     }
+}
+
+/// The layout of an array whose units have pieces in this dimension.
+fn of_pieces(dims: usize, dim: usize) -> String {
+    let of = |at| if at == dim { "balanced" } else { "*" };
+    (0..dims).map(of).collect::<Vec<_>>().join(",")
 }
 
 fn converted(args: &CpArgs, port: Open) -> Open {

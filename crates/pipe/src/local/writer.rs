@@ -2,7 +2,7 @@
 
 use super::offer::may_offer;
 use super::{spin_time, Local};
-use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes, Places};
+use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes};
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{fresh_id, not_duplicated, socket_name, system, Joining};
@@ -22,6 +22,7 @@ use polyduct_os::{
     socket::{Conn, Listener},
     OsError,
 };
+use polyduct_port::Places;
 use polyduct_port::{Options, Side, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::sync::{mpsc, Arc};

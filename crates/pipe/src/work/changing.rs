@@ -2,11 +2,11 @@
 //! the numbers that the writer units said of the step, without asking anybody.
 
 use super::{Leg, Supply, Work};
-use crate::bind::{from_wire, place, Kinds, Taken, PARTNER};
+use crate::bind::{from_wire, Kinds, Taken, PARTNER};
 use crate::wire::{words, Array, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Plan};
-use polyduct_port::{BundleError, Changes};
+use polyduct_port::{BundleError, Changes, Places, Sizes, StepSize};
 use std::sync::Arc;
 
 /// What changes of a reader unit's work.
@@ -33,11 +33,9 @@ struct Sized {
     /// The first of its numbers among those of a unit.
     word: usize,
     open: Changes,
-    /// The most that it is, of the writers' elements; the reader's elements.
-    most: Dataset,
+    /// What the writers may say of it; the reader's elements.
+    sizes: Sizes,
     elem: ElemType,
-    /// The writers' layout of an array that changes as a whole.
-    src: Option<Layout>,
     /// The reader's; none takes what lies with partners.
     dst: Option<Layout>,
     /// Where the part of each writer unit begins in its slot.
@@ -68,11 +66,10 @@ impl Changing {
         let sized = |(array, taken): (usize, &Taken<'_>)| {
             let from = taken.from.first()?;
             let (given, open) = (&arrays[from.array], taken.open?);
-            let make = || {
-                let most = from_wire(given)?;
+            let named = |source| BundleError::Layout { name: given.name.clone(), source };
+            let sizes = |most| Sizes::new(taken.name, most, &given.layout, open, supplies.len() as u32);
+            let make = |sizes| {
                 let elem = dst.mapping(array).dataset().elem();
-                let has_layout = open == Changes::Whole || open == Changes::Never;
-                let src = has_layout.then(|| given.layout.parse()).transpose()?;
                 let dst = (taken.layout != PARTNER).then(|| taken.layout.parse()).transpose()?;
                 let slots = places.iter().map(|places| places[from.array].start).collect();
                 Ok(Sized {
@@ -80,17 +77,16 @@ impl Changing {
                     array,
                     word: firsts[from.array],
                     open,
-                    most,
+                    sizes,
                     elem,
-                    src,
                     dst,
                     slots,
                     conversion: from.conversion,
                     last: None,
                 })
             };
-            let named = |source| BundleError::Layout { name: given.name.clone(), source };
-            Some(make().map_err(named))
+            let sizes = from_wire(given).map_err(named).and_then(sizes);
+            Some(sizes.and_then(|sizes| make(sizes).map_err(named)))
         };
         let mut sized = taken.iter().enumerate().filter_map(sized).collect::<Result<Vec<_>, _>>()?;
         for sized in sized.iter_mut().filter(|sized| sized.open == Changes::Never) {
@@ -121,7 +117,8 @@ impl Changing {
         }
         let numbers = |sized: &Sized| -> Vec<&[u64]> {
             let each = said.chunks_exact(self.words.max(1));
-            each.map(|said| &said[sized.word..][..sized.open.words(sized.most.shape().len())]).collect()
+            each.map(|said| &said[sized.word..][..sized.open.words(sized.sizes.most().shape().len())])
+                .collect()
         };
         let mut plans = Vec::with_capacity(self.arrays.len());
         for sized in &mut self.arrays {
@@ -137,7 +134,9 @@ impl Changing {
             let len = dst.local_len_bytes(self.unit.into());
             lens[sized.array] = len.map_err(|source| sized.named(source))?;
         }
-        let places = place(lens.into_iter(), &self.open)?;
+        let places = Places::of(lens.into_iter(), &self.open);
+        let too_large = || BundleError::Layout { name: String::new(), source: LayoutError::PartTooLarge };
+        let places = places.ok_or_else(too_large)?;
         for (supply, &(legs, bytes)) in work.supplies.iter_mut().zip(&self.fixed) {
             supply.legs.truncate(legs);
             supply.bytes = bytes;
@@ -197,12 +196,6 @@ impl Sized {
         BundleError::Layout { name: self.name.clone(), source }
     }
 
-    fn beyond(&self, unit: usize, found: String, expected: String) -> BundleError {
-        let name = self.name.clone();
-        let expected = format!("{expected} (unit {unit} of the writers said it)");
-        BundleError::Size { name, what: "its size in a step", found, expected }
-    }
-
     /// Whether each writer unit says what it said last.
     fn is_last(&self, said: &[&[u64]]) -> bool {
         self.last.as_ref().is_some_and(|(last, _)| said.iter().copied().flatten().eq(last))
@@ -212,64 +205,33 @@ impl Sized {
     fn plan(&self, said: &[&[u64]], unit: u32, units: u32) -> Result<Planned, BundleError> {
         if let Some((_, planned)) = self.last.as_ref().filter(|_| self.open == Changes::Never) {
             if let Some(unit) = said.iter().position(|said| said[0] > 1) {
-                return Err(self.beyond(unit, said[unit][0].to_string(), "0 or 1".into()));
+                return Err(self.sizes.beyond(unit, said[unit][0].to_string(), "0 or 1".into()));
             }
             return Ok(planned.clone());
         }
         if let Some((_, planned)) = self.last.as_ref().filter(|_| self.is_last(said)) {
             return Ok(planned.clone());
         }
-        let most = self.most.shape();
-        let mut shape = most.to_vec();
-        let pieces = match self.open {
-            Changes::Never => Vec::new(),
-            Changes::Whole => {
-                let first = said.first().copied().unwrap_or_default();
-                if let Some(other) = said.iter().position(|said| *said != first) {
-                    return Err(self.beyond(
-                        other,
-                        format!("{:?}", said[other]),
-                        format!("{first:?}, as unit 0 says"),
-                    ));
-                }
-                if first.iter().zip(most).any(|(n, most)| n > most) {
-                    return Err(self.beyond(0, format!("{first:?}"), format!("at most {most:?}")));
-                }
-                shape.copy_from_slice(first);
-                Vec::new()
-            }
-            Changes::Dim(dim) => {
-                let pieces: Vec<u64> = said.iter().map(|said| said[0]).collect();
-                // Values are unit 0's to say.
-                let limit = |unit| if unit > 0 && self.name == VALUES { 0 } else { most[dim as usize] };
-                if let Some(unit) = (0..pieces.len()).find(|&unit| pieces[unit] > limit(unit)) {
-                    let limit = format!("at most {}", limit(unit));
-                    return Err(self.beyond(unit, pieces[unit].to_string(), limit));
-                }
-                shape[dim as usize] = pieces.iter().sum();
-                pieces
-            }
-        };
+        // Values are unit 0's to say.
+        let stray = said.iter().skip(1).position(|said| self.name == VALUES && said[0] > 0);
+        if let Some(other) = stray.map(|at| at + 1) {
+            return Err(self.sizes.beyond(other, said[other][0].to_string(), "at most 0".into()));
+        }
+        let step = self.sizes.step(said)?;
         let make = || -> Result<Planned, LayoutError> {
-            let given = Dataset::new(&shape, self.most.elem())?;
-            let wanted = Dataset::new(&shape, self.elem)?;
-            let cut = |starts: &[u64]| match self.open {
-                Changes::Dim(dim) => Layout::cut(shape.len(), dim as usize, starts),
-                Changes::Whole | Changes::Never => "...".parse(),
-            };
-            let starts = starts(&pieces);
-            let src = match &self.src {
-                Some(layout) => layout.bind(&given, said.len() as u64)?,
-                None => cut(&starts)?.bind(&given, said.len() as u64)?,
-            };
+            let given = Dataset::new(&step.shape, self.sizes.most().elem())?;
+            let wanted = Dataset::new(&step.shape, self.elem)?;
+            let src = step.layout(&self.sizes)?.bind(&given, said.len() as u64)?;
             let dst = match &self.dst {
-                Some(layout) => layout.bind(&wanted, units.into())?,
+                Some(layout) => layout.clone(),
                 None => {
-                    let of = |unit: u64| (unit * pieces.len() as u64 / u64::from(units)) as usize;
-                    let first = |unit| starts.get(of(unit)).copied().unwrap_or(0);
-                    cut(&(0..units.into()).map(first).collect::<Vec<_>>())?.bind(&wanted, units.into())?
+                    let of = |unit: u64| (unit * said.len() as u64 / u64::from(units)) as usize;
+                    let first = |unit| step.starts.get(of(unit)).copied().unwrap_or(0);
+                    let starts = (0..units.into()).map(first).collect();
+                    StepSize { shape: step.shape.clone(), starts }.layout(&self.sizes)?
                 }
             };
+            let dst = dst.bind(&wanted, units.into())?;
             let lens: Result<Vec<usize>, LayoutError> =
                 (0..said.len() as u64).map(|unit| Ok(src.local_len_bytes(unit)? as usize)).collect();
             let plan = Plan::to_reader(&src, &dst, unit.into())?;
@@ -277,15 +239,4 @@ impl Sized {
         };
         make().map_err(|source| self.named(source))
     }
-}
-
-/// Where each of these pieces begins.
-fn starts(pieces: &[u64]) -> Vec<u64> {
-    let mut next = 0;
-    let begin = |n: &u64| {
-        let begin = next;
-        next += n;
-        begin
-    };
-    pieces.iter().map(begin).collect()
 }

@@ -1,6 +1,6 @@
 //! A step that is filled in place, of whatever a URL names.
 
-use crate::files::{no_arrays, only_pipes};
+use crate::files::{fixed_size, no_arrays};
 use crate::Error;
 use polyduct_pipe as pipe;
 use polyduct_port::ArrayPart;
@@ -26,7 +26,8 @@ impl StepMut<'_> {
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), Error> {
         match &mut self.0 {
             StepEnd::Pipe(step) => Ok(step.bring(array, shape)?),
-            _ => Err(only_pipes()),
+            StepEnd::Arrays(step) => Ok(step.bring(array, shape)?),
+            StepEnd::File(_) | StepEnd::Store(_) => Err(fixed_size()),
         }
     }
 

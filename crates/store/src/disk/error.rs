@@ -186,7 +186,7 @@ impl StoreError {
         }
     }
 
-    pub(super) fn message(store: &str) -> impl Fn(MessageError) -> StoreError + '_ {
+    pub(crate) fn message(store: &str) -> impl Fn(MessageError) -> StoreError + '_ {
         move |source| StoreError::Message { store: store.to_owned(), source }
     }
 

@@ -10,9 +10,11 @@ use super::writer::crew::Crew;
 use super::writer::output::{self, Output, Wanted};
 use super::writer::{dir_id, stretch};
 use super::{Store, StoreError};
-use crate::file::several::{check_count, WriteArrays};
+use crate::file::several::{check_count, fixed, WriteArrays};
 use crate::file::{values, Attributes, Options};
+use crate::ragged::{self, Growing, Placed, Unsettled};
 use crate::FileError;
+use polyduct_layout::LayoutError;
 use polyduct_os::{clock, Errno};
 use polyduct_port::{
     check_names, lay_out, Array, ArrayPart, BundleError, Changes, PortError, PortName, Stats,
@@ -26,6 +28,8 @@ pub use find::{find, is_folder};
 pub const VALUES: &str = "polyduct_values";
 /// Where there are more datasets than these, files of one are open at a time.
 const OPEN: usize = 8;
+/// The layout of a dataset whose steps have layouts of their own.
+const WHOLE: &str = "...";
 
 /// One unit's writing end of a folder.
 pub struct FolderWriter {
@@ -33,6 +37,10 @@ pub struct FolderWriter {
     folder: String,
     outputs: Vec<Output>,
     arrays: Vec<ArrayPart>,
+    /// Of arrays whose size changes, where the next step lies, once all units have said what they bring.
+    placed: Vec<Option<Placed>>,
+    /// Bytes of this unit's parts, at most.
+    len: usize,
     /// As JSON, of each step of this port.
     values: Vec<Value>,
     /// Steps before this port's.
@@ -48,8 +56,9 @@ impl FolderWriter {
     /// with `append` the steps follow those of the arrays that are there. Waits until all units have come.
     ///
     /// # Errors
-    /// As [`StoreWriter::open`](super::StoreWriter::open); [`PortError::Bundle`] for names that cannot be, arrays
-    /// whose size changes, and where one array would lie in another as in a folder.
+    /// As [`StoreWriter::open`](super::StoreWriter::open); [`PortError::Bundle`] for names that cannot be;
+    /// [`StoreError::Bad`] where one array would lie in another as in a folder, and for arrays whose size changes that
+    /// are appended to.
     pub fn open(
         dir: &Path,
         folder: &str,
@@ -65,12 +74,16 @@ impl FolderWriter {
             StoreError::Port(PortError::Bundle { port, source })
         };
         check_names(arrays.iter().map(|array| array.name.as_str())).map_err(bundle)?;
-        if let Some(array) = arrays.iter().find(|array| !matches!(array.open, None | Some(Changes::Never))) {
+        let units = options.port.units;
+        let growing: Result<Vec<_>, _> = arrays.iter().map(|array| Growing::of(array, units)).collect();
+        let growing = growing.map_err(bundle)?;
+        let changing = arrays.iter().zip(&growing).find(|(_, growing)| growing.is_some());
+        if let Some((array, _)) = changing.filter(|_| append) {
             return Err(bad(
                 &shown,
                 &array.name,
-                "one whose size changes",
-                "one whose size is the same in all steps",
+                "one whose size changes, to be appended to",
+                "one whose size is the same in all steps; or without append, to be written anew",
             ));
         }
         let in_another = |name: &str| {
@@ -84,42 +97,62 @@ impl FolderWriter {
             let found = format!("in {other:?}, which is an array itself");
             return Err(bad(&shown, &array.name, &found, "in folders only"));
         }
-        let wanted = |array: &Array| {
+        let wanted = |(array, growing): (&Array, &Option<Growing>)| {
             let is_constant = array.open == Some(Changes::Never);
             let (mut attributes, dims) = options.of_arrays.get(&array.name).cloned().unwrap_or_default();
             if let Some(dims) = dims {
                 attributes.insert("dims".into(), dims.into());
             }
-            Wanted {
+            let (dataset, layout) = match growing {
+                Some(growing) => (growing.whole()?, WHOLE.to_owned()),
+                None => (array.dataset, array.layout.clone()),
+            };
+            Ok(Wanted {
                 name: format!("{folder}/{}", array.name),
-                dataset: array.dataset,
-                layout: array.layout.clone(),
+                dataset,
+                layout,
                 attributes,
-                stepped: options.stepped && !is_constant,
-            }
+                stepped: options.stepped && !is_constant && growing.is_none(),
+                growing: growing.clone(),
+            })
         };
-        let wanted: Vec<Wanted> = arrays.iter().map(wanted).collect();
+        let wanted: Result<Vec<Wanted>, LayoutError> = arrays.iter().zip(&growing).map(wanted).collect();
+        let wanted = wanted.map_err(StoreError::layout(&shown))?;
         let options = Options { descr: None, ..options.clone() };
         let what = format!("w {} {folder}/", dir_id(store.dir()));
         let (crew, mut outputs) = output::open(store, &what, &wanted, (append, Some(folder)), &options)?;
         if outputs.len() > OPEN {
             outputs.iter_mut().for_each(Output::rest);
         }
-        let laid = lay_out(outputs.iter().map(|output| output.len as u64));
-        let (places, _) = laid.ok_or_else(|| StoreError::sys(&shown, "allocate", Errno::NOMEM))?;
+        let unit = options.port.unit;
+        let most = |(output, growing): (&Output, &Option<Growing>)| match growing {
+            Some(growing) => growing.sizes.most_len(unit),
+            None => Ok(output.len as u64),
+        };
+        let lens: Result<Vec<u64>, BundleError> = outputs.iter().zip(&growing).map(most).collect();
+        let laid = lay_out(lens.map_err(bundle)?.into_iter());
+        let (places, len) = laid.ok_or_else(|| StoreError::sys(&shown, "allocate", Errno::NOMEM))?;
         let part = |((array, output), at): ((&Array, &Output), _)| ArrayPart {
             name: array.name.clone(),
             mapping: output.mapping.clone(),
             at,
             open: array.open,
         };
-        let parts: Vec<ArrayPart> = arrays.iter().zip(&outputs).zip(places).map(part).collect();
+        let mut parts: Vec<ArrayPart> = arrays.iter().zip(&outputs).zip(places).map(part).collect();
+        for (part, growing) in parts.iter_mut().zip(&growing) {
+            if let Some(growing) = growing {
+                part.mapping = growing.sizes.part(&growing.sizes.nothing(), unit).map_err(bundle)?.0;
+                part.at.end = part.at.start;
+            }
+        }
         let mut writer = FolderWriter {
             crew,
             folder: folder.to_owned(),
             before: 0,
             outputs,
+            placed: growing.iter().map(|_| None).collect(),
             arrays: parts,
+            len,
             values: Vec::new(),
             steps: 0,
             memory: Vec::new(),
@@ -172,10 +205,18 @@ impl FolderWriter {
     /// Writes a part of one of the datasets, together with the other units.
     fn move_part(&mut self, array: usize, part: &[u8]) -> Result<(), FileError> {
         let (start, many) = (clock::now(), self.outputs.len() > OPEN);
-        let FolderWriter { crew, outputs, stats, .. } = self;
+        let FolderWriter { crew, outputs, stats, placed, .. } = self;
         let output = &mut outputs[array];
-        output.move_step(crew, part).map_err(|e| crew.fail(e))?;
-        output.meta.steps += 1;
+        match placed[array].take() {
+            Some(placed) => {
+                output.move_grown(crew, &placed, part).map_err(|e| crew.fail(e))?;
+                output.grown.iter().for_each(|grown| grown.growing.push(&placed));
+            }
+            None => {
+                output.move_step(crew, part).map_err(|e| crew.fail(e))?;
+                output.meta.steps += 1;
+            }
+        }
         if many {
             output.rest();
         }
@@ -184,9 +225,48 @@ impl FolderWriter {
         Ok(())
     }
 
+    /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
+    fn fit(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
+        for (n, part) in parts.iter().enumerate() {
+            let grown = self.outputs[n].grown.as_ref().filter(|_| part.len() != self.arrays[n].at.len());
+            if let Some(shape) = grown.and_then(|grown| grown.growing.sizes.shape_of(part.len() as u64)) {
+                self.bring(n, &shape)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all units have said how much they bring of the next step.
+    fn settle(&mut self) -> Result<(), FileError> {
+        let name = self.name();
+        let FolderWriter { crew, outputs, arrays, placed, .. } = self;
+        let growing = arrays.iter().zip(&*outputs).filter_map(|(part, output)| {
+            Some((&output.grown.as_ref()?.growing, part.mapping.dataset().shape()))
+        });
+        let growing: Vec<_> = growing.collect();
+        if growing.is_empty() {
+            return Ok(());
+        }
+        let settled = ragged::settle(crew.team()?, &growing);
+        let settled = settled.map_err(|e| match e {
+            Unsettled::Said(source) => {
+                FileError::Port(PortError::Bundle { port: name, source: Box::new(source) })
+            }
+            Unsettled::Lost(e) => crew.fail(e).into(),
+        })?;
+        let open = placed.iter_mut().zip(&*outputs).filter(|(_, output)| output.grown.is_some());
+        open.zip(settled).for_each(|((place, _), settled)| *place = Some(settled));
+        Ok(())
+    }
+
     /// The next step that is written of a dataset is this one of the folder.
     fn come_to(&mut self, array: usize, step: u64) -> Result<(), FileError> {
         self.crew.team()?;
+        if self.outputs[array].grown.is_some() {
+            let (port, part) = (self.name(), &self.arrays[array]);
+            let source = Box::new(fixed(&part.name, part.mapping.dataset().shape()));
+            return Err(PortError::Bundle { port, source }.into());
+        }
         let (constant, output) = (self.is_constant(array), &mut self.outputs[array]);
         let step = if constant { output.before } else { step };
         // What was written of those before in stretches has been written.
@@ -234,15 +314,34 @@ impl WriteArrays for FolderWriter {
         Ok(())
     }
 
+    fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), FileError> {
+        let unit = self.crew.team()?.unit();
+        let name = self.name();
+        let bundle = |source| PortError::Bundle { port: name.clone(), source: Box::new(source) };
+        let part = &mut self.arrays[array];
+        let Some(grown) = &self.outputs[array].grown else {
+            return Err(bundle(fixed(&part.name, shape)).into());
+        };
+        let (mapping, len) = grown.growing.sizes.part(shape, unit).map_err(bundle)?;
+        (part.mapping, part.at.end) = (mapping, part.at.start + len as usize);
+        Ok(())
+    }
+
     fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         self.crew.team()?;
         check_count(self.name(), parts.len(), self.arrays.len())?;
+        self.fit(parts)?;
         let step = self.next_step();
         for (n, part) in parts.iter().enumerate() {
             if self.is_due(n, step) || !part.is_empty() {
                 self.check_len(n, self.arrays[n].at.len() as u64, part.len())?;
             }
         }
+        self.settle()?;
         for (n, part) in parts.iter().enumerate() {
             if self.is_due(n, step) {
                 self.move_part(n, part)?;
@@ -276,7 +375,8 @@ impl WriteArrays for FolderWriter {
 
     fn end_steps(&mut self, steps: u64) -> Result<(), FileError> {
         self.crew.team()?;
-        for array in 0..self.outputs.len() {
+        let fixed = |array: &usize| self.outputs[*array].grown.is_none();
+        for array in (0..self.outputs.len()).filter(fixed).collect::<Vec<_>>() {
             let last = if self.is_constant(array) {
                 self.outputs[array].before + u64::from(steps > 0)
             } else {
@@ -307,12 +407,14 @@ impl WriteArrays for FolderWriter {
         let FolderWriter { crew, outputs, values, before, folder, .. } = self;
         let ends: Result<Vec<End>, StoreError> = outputs.iter_mut().map(|output| output.end(crew)).collect();
         let ends = ends.map_err(|e| crew.fail(e))?;
+        let outputs = &*outputs;
         let about = |n: usize, attributes: &mut Attributes| {
             if n == 0 {
                 say(attributes, *before, values);
             }
+            let grown = outputs.get(n).and_then(|output| output.grown.as_ref());
+            grown.into_iter().for_each(|grown| grown.growing.steps().note(attributes));
         };
-        let outputs = &*outputs;
         let appends = outputs.iter().any(|output| output.appends_to.is_some());
         let replaced = Some(folder.as_str()).filter(|_| !appends);
         crew.end(ends, |store, ends| commit(store, outputs, ends, replaced, about))?;

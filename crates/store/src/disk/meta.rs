@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use crate::npy::Descr;
+use crate::ragged::Steps;
 use crate::volume::{Geometry, BLOCK};
 use polyduct_layout::{Dataset, ElemType};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,17 @@ impl Meta {
     /// [`stepped`](Meta::stepped); else the steps are the first dimension.
     pub fn shape(&self) -> Vec<u64> {
         crate::steps::shape_of(self.dataset.shape(), self.steps, self.stepped)
+    }
+
+    /// The shape of each step, where their sizes differ: the [dataset](Self::dataset) is that of all, one behind the
+    /// other, and counts as one step.
+    pub fn step_shapes(&self) -> Option<Vec<Vec<u64>>> {
+        self.ragged().map(|ragged| ragged.shapes())
+    }
+
+    /// Where the steps lie that have sizes of their own.
+    pub(crate) fn ragged(&self) -> Option<Steps> {
+        Steps::noted(&self.attributes, self.dataset.shape()).filter(|_| !self.has_steps())
     }
 
     /// Whether the steps are a dimension of that.

@@ -8,7 +8,6 @@
 //! | [`meta`] | what is known of a dataset; where its steps lie |
 //! | [`events`] | what happened, as text |
 //! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
-//! | `team` | the units of a program agree on each stage |
 //! | `staging` | the rows of a step, in the memory of those who move them |
 //! | `io`, `requests` | rows between memory and disks, real or simulated; many requests at once |
 //! | [`writer`], [`reader`] | the two ports |
@@ -36,7 +35,6 @@ mod requests;
 mod shelf;
 mod staging;
 pub mod store;
-mod team;
 mod turn;
 mod unit_logs;
 pub mod writer;

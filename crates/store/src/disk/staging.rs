@@ -5,8 +5,8 @@
 //! halves, used in turn: while one is moved the other is filled. So the memory is small, and stays in the
 //! caches, however large the step is.
 
-use super::team::{Stage, Team};
 use super::{Fill, StoreError};
+use crate::team::{Stage, Team};
 use polyduct_copy::as_shared;
 use polyduct_layout::{Dataset, Layout, Mapping, Plan};
 use polyduct_message::domain::Region;

@@ -3,6 +3,7 @@
 mod begin;
 pub(super) mod commit;
 pub(super) mod crew;
+pub(super) mod growing;
 pub(super) mod output;
 pub(super) mod stretch;
 
@@ -70,6 +71,7 @@ impl StoreWriter {
             layout: layout.to_owned(),
             attributes: options.attributes.clone(),
             stepped: options.stepped,
+            growing: None,
         };
         let what = format!("w {} {name}", dir_id(store.dir()));
         let (crew, outputs) = output::open(store, &what, &[wanted], (append, None), options)?;

@@ -3,13 +3,15 @@
 use super::found::{Found, Held};
 use super::held::named;
 use super::packed::bundle;
+use super::sized::{Part, Sized};
+use super::stretch;
 use super::work::Work;
 use super::{shape, timed, Options};
 use crate::FileError;
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan, Window};
 use polyduct_os::{clock, Errno};
-use polyduct_port::{choose, lay_out, ArrayPart, BundleError, Expect, PortError, PortName, Rule, Stats};
+use polyduct_port::{choose, ArrayPart, BundleError, Expect, Places, PortError, PortName, Rule, Stats};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +24,9 @@ pub struct ArraysReader {
     sources: Vec<(Arc<str>, Held)>,
     arrays: Vec<ArrayPart>,
     pieces: Vec<Piece>,
+    /// Those whose size changes, and the step that all are sized for.
+    sized: Vec<Sized>,
+    sized_for: u64,
     len: usize,
     /// What the writer said of each step, packed, as far as it said something.
     values: Vec<Vec<u8>>,
@@ -41,6 +46,9 @@ struct Piece {
     /// Which of the sources.
     source: usize,
     conversion: Option<Conversion>,
+    /// See [`Part`].
+    base: u64,
+    through: Option<Arc<Plan>>,
 }
 
 impl ArraysReader {
@@ -68,13 +76,31 @@ impl ArraysReader {
         let (unit, units) = (options.port.unit, options.port.units);
         let mut binding =
             Binding { path: &path, units, unit, mappings: HashMap::new(), plans: HashMap::new() };
-        let (mut arrays, mut pieces) = (Vec::new(), Vec::new());
+        let (mut arrays, mut pieces, mut sized) = (Vec::new(), Vec::new(), Vec::new());
         // Which of the sources each of those is that were found.
         let mut used: HashMap<usize, usize> = HashMap::new();
         for chosen in choose(&names, &texts).map_err(&bundle)? {
             let rule = &rules[chosen.rule];
             let held = |at: &usize| found.arrays[*at].held.as_ref().map_err(Clone::clone);
             let sources: Vec<&Held> = chosen.sources.iter().map(held).collect::<Result<_, _>>()?;
+            let renamed = rule.of.as_ref().is_none_or(|of| of.renamed().is_some());
+            if let Some((held, steps)) = sources.iter().find_map(|held| Some((held, held.ragged.as_ref()?))) {
+                if !renamed {
+                    let (what, found) = ("a piece", "of an array whose size changes".into());
+                    let (name, expected) =
+                        (chosen.name.to_owned(), "one of another array; that one is taken whole".into());
+                    return Err(bundle(BundleError::Size { name, what, found, expected }));
+                }
+                let of = Sized::of(held, steps, (chosen.name, rule), (arrays.len(), pieces.len()), &path)?;
+                let Part { mapping, plan, base, through } = of.part(0, (unit, units), &path)?;
+                let next = used.len();
+                let source = *used.entry(chosen.sources[0]).or_insert(next);
+                let conversion = of.conversion;
+                pieces.push(Piece { array: arrays.len(), plan, source, conversion, base, through });
+                arrays.push((chosen.name.to_owned(), mapping));
+                sized.push(of);
+                continue;
+            }
             let datasets: Vec<Dataset> = sources.iter().map(|held| *held.mapping.dataset()).collect();
             let shapes: Vec<&[u64]> = datasets.iter().map(Dataset::shape).collect();
             let (shape, windows) = match rule.of.as_ref().filter(|of| of.renamed().is_none()) {
@@ -99,7 +125,8 @@ impl ArraysReader {
                 let plan = binding.plan((&rule.layout, &program), &file, window, chosen.name)?;
                 let next = used.len();
                 let source = *used.entry(at).or_insert(next);
-                pieces.push(Piece { array: arrays.len(), plan, source, conversion });
+                let (base, through) = (0, None);
+                pieces.push(Piece { array: arrays.len(), plan, source, conversion, base, through });
             }
             arrays.push((chosen.name.to_owned(), program));
         }
@@ -107,9 +134,13 @@ impl ArraysReader {
             .iter()
             .map(|(name, mapping)| mapping.local_len_bytes(unit.into()).map_err(named(&path, name)))
             .collect();
-        let laid = lay_out(lens?.into_iter());
-        let (places, len) = laid.ok_or_else(|| FileError::sys(&path, "allocate", Errno::NOMEM))?;
-        let part = |((name, mapping), at)| ArrayPart { name, mapping, at, open: None };
+        let open: Vec<usize> = sized.iter().map(|sized| sized.array).collect();
+        let places = Places::of(lens?.into_iter(), &open);
+        let places = places.ok_or_else(|| FileError::sys(&path, "allocate", Errno::NOMEM))?;
+        let changes =
+            |array: usize| sized.iter().find(|sized: &&Sized| sized.array == array).map(Sized::open);
+        let part = |(n, ((name, mapping), at))| ArrayPart { name, mapping, at, open: changes(n) };
+        let parts = arrays.into_iter().zip(places.at).enumerate().map(part).collect();
         let (values, steps) = (found.values, found.steps);
         let mut sources: Vec<_> = found.arrays.into_iter().enumerate().collect();
         sources.retain(|(at, _)| used.contains_key(at));
@@ -117,11 +148,13 @@ impl ArraysReader {
         let sources: Result<Vec<_>, FileError> =
             sources.into_iter().map(|(_, array)| Ok((array.path, array.held?))).collect();
         Ok(ArraysReader {
-            arrays: arrays.into_iter().zip(places).map(part).collect(),
+            arrays: parts,
+            sized,
+            sized_for: 0,
             options: options.clone(),
             sources: sources?,
             pieces,
-            len,
+            len: places.len,
             values,
             steps,
             next: 0,
@@ -158,9 +191,43 @@ impl ArraysReader {
         read.and_then(|step| self.values.get(step)).map_or(&[], Vec::as_slice)
     }
 
-    /// Number of the next step; `None` where there is none any more.
-    pub fn peek(&self) -> Option<u64> {
-        (self.next < self.steps).then_some(self.next)
+    /// Number of the next step, for which the [arrays](Self::arrays) are then sized; `None` where there is none any
+    /// more.
+    ///
+    /// # Errors
+    /// Layouts that do not fit what the step is; [`PortError::Closed`].
+    pub fn peek(&mut self) -> Result<Option<u64>, FileError> {
+        if self.closed {
+            return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
+        }
+        if self.next >= self.steps {
+            return Ok(None);
+        }
+        if self.sized_for != self.next {
+            self.size()?;
+        }
+        Ok(Some(self.next))
+    }
+
+    /// Has the arrays as they are in the next step.
+    fn size(&mut self) -> Result<(), FileError> {
+        let place = (self.options.port.unit, self.options.port.units);
+        let parts: Result<Vec<Part>, FileError> =
+            self.sized.iter().map(|sized| sized.part(self.next, place, &self.path)).collect();
+        let mut lens: Vec<u64> = self.arrays.iter().map(|array| array.at.len() as u64).collect();
+        for (sized, part) in self.sized.iter().zip(parts?) {
+            let len = part.mapping.local_len_bytes(place.0.into());
+            lens[sized.array] = len.map_err(FileError::layout(&self.path))?;
+            self.arrays[sized.array].mapping = part.mapping;
+            let piece = &mut self.pieces[sized.piece];
+            (piece.plan, piece.base, piece.through) = (part.plan, part.base, part.through);
+        }
+        let open: Vec<usize> = self.sized.iter().map(|sized| sized.array).collect();
+        let places = Places::of(lens.into_iter(), &open);
+        let places = places.ok_or_else(|| FileError::sys(&self.path, "allocate", Errno::NOMEM))?;
+        self.arrays.iter_mut().zip(places.at).for_each(|(array, at)| array.at = at);
+        (self.len, self.sized_for) = (places.len, self.next);
+        Ok(())
     }
 
     /// Reads this unit's part of each array into `part`, where [`arrays`](Self::arrays) say. Returns the number
@@ -169,13 +236,20 @@ impl ArraysReader {
     /// # Errors
     /// As [`FileReader::read`](super::FileReader::read).
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, FileError> {
+        if self.peek()?.is_none() {
+            return Ok(None);
+        }
         self.check_len("", self.len, part.len())?;
-        let (mut parts, mut rest, mut end) = (Vec::with_capacity(self.arrays.len()), part, 0);
-        for array in &self.arrays {
-            let (_, behind) = std::mem::take(&mut rest).split_at_mut(array.at.start - end);
-            let (part, behind) = behind.split_at_mut(array.at.len());
-            (rest, end) = (behind, array.at.end);
-            parts.push(part);
+        // Those whose size changes lie behind all others.
+        let mut order: Vec<usize> = (0..self.arrays.len()).collect();
+        order.sort_by_key(|&array| (self.arrays[array].at.start, self.arrays[array].at.end));
+        let mut parts: Vec<&mut [u8]> = self.arrays.iter().map(|_| Default::default()).collect();
+        let (mut rest, mut end) = (part, 0);
+        for array in order {
+            let at = &self.arrays[array].at;
+            let (_, behind) = std::mem::take(&mut rest).split_at_mut(at.start - end);
+            (parts[array], rest) = behind.split_at_mut(at.len());
+            end = at.end;
         }
         self.read_arrays(&mut parts)
     }
@@ -185,9 +259,7 @@ impl ArraysReader {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, FileError> {
-        if self.closed {
-            return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
-        }
+        let Some(step) = self.peek()? else { return Ok(None) };
         if parts.len() != self.arrays.len() {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(self.path.clone())),
@@ -199,7 +271,6 @@ impl ArraysReader {
         for (part, array) in parts.iter().zip(&self.arrays) {
             self.check_len(&array.name, array.at.len(), part.len())?;
         }
-        let Some(step) = self.peek() else { return Ok(None) };
         self.options.check_interrupt(&self.path)?;
         let mut copied = std::time::Duration::ZERO;
         timed(&mut copied, || self.gather(step, parts))?;
@@ -233,7 +304,7 @@ impl ArraysReader {
     fn gather(&mut self, step: u64, parts: &mut [&mut [u8]]) -> Result<(), FileError> {
         let ArraysReader { sources, options, pieces, buffer, stats, .. } = self;
         for (n, piece) in pieces.iter().enumerate() {
-            let Piece { array, plan, source, conversion } = piece;
+            let Piece { array, plan, source, conversion, base, through } = piece;
             // Where the next piece is of the same, it is not opened or unpacked twice.
             let goes_on = pieces.get(n + 1).is_some_and(|next| next.source == *source);
             let (path, Held { source, stepped, .. }) = &mut sources[*source];
@@ -241,8 +312,24 @@ impl ArraysReader {
             let (plan, conversion, path) = (plan.as_ref(), *conversion, &**path);
             let work =
                 Work { plan, stride: 1, conversion, buffer: &mut *buffer, stats: &mut *stats, path, options };
-            // Only chunks have steps.
-            source.gather((step, 0), parts[*array], work)?;
+            if let Some(through) = through {
+                let mut packed = Vec::new();
+                stretch::resize(&mut packed, through.bytes() as usize, path)?;
+                let own = Work {
+                    plan: through,
+                    conversion: None,
+                    buffer: &mut *work.buffer,
+                    stats: &mut *work.stats,
+                    ..work
+                };
+                source.gather((step, 0, 0), &mut packed, own)?;
+                for table in plan.transfers().iter().flat_map(|transfer| transfer.tables()) {
+                    work.copy(&table, &packed, parts[*array])?;
+                }
+            } else {
+                // Only chunks have steps.
+                source.gather((step, 0, *base), parts[*array], work)?;
+            }
             if !goes_on {
                 source.rest();
             }

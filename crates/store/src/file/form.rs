@@ -3,15 +3,17 @@
 use super::beside::Kept;
 use super::io::Io;
 use super::members::Members;
-use super::packed::Packed;
+use super::packed::{bundle, refused, Packed};
 use super::slabs::Slabs;
 use super::target::Target;
 use super::{wire, Format, Options, COMPRESSED_CHUNK_BYTES};
 use crate::npy::{Descr, Header};
+use crate::ragged::Growing;
 use crate::zarr::{About, Compression, Version};
 use crate::{safetensors, steps, zarr, FileError};
 use polyduct_layout::{Dataset, ElemType};
-use polyduct_port::{Array, PortError, PortName};
+use polyduct_message::hash::fnv1a;
+use polyduct_port::{Array, Changes, PortError, PortName};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The least number of bytes set aside for a .npy header; NumPy itself writes that many for small arrays.
@@ -37,6 +39,8 @@ pub enum Body {
     Packed(Packed),
     /// Several Zarr arrays in a group.
     Group(Members),
+    /// An array whose size changes, in a `.npy` file.
+    Growing(Growing),
     /// Text without data, which unit 0 knows when it closes.
     Text(Arc<Mutex<String>>),
 }
@@ -106,10 +110,12 @@ impl Form {
         Ok(Form { format, dataset, data_at: data_at as u64, body })
     }
 
-    /// Of several arrays: in a `.safetensors` or a `.npz` file, or in a group of Zarr.
+    /// Of several arrays: in a `.safetensors` or a `.npz` file, or in a group of Zarr; or of one whose size changes, in
+    /// a `.npy` file.
     ///
     /// # Errors
-    /// As [`Packed::new`] and [`Members::new`]; more bytes than can be counted.
+    /// As [`Packed::new`] and [`Members::new`]; more bytes than can be counted; [`PortError::Bundle`] for others in a
+    /// `.npy` file.
     pub fn of_arrays(
         format: Format,
         arrays: &[Array],
@@ -118,6 +124,25 @@ impl Form {
     ) -> Result<Form, FileError> {
         let (len, data_at, body) = match format {
             Format::Zarr => (0, 0, Body::Group(Members::new(arrays, options, path)?)),
+            Format::Npy => {
+                options.check_unchunked(path)?;
+                let [array] = arrays else {
+                    return Err(refused(path, &arrays[1].name, "a .npy file has one array"));
+                };
+                let growing = Growing::of(array, options.port.units).map_err(bundle(path))?;
+                let growing = growing.ok_or_else(|| {
+                    refused(
+                        path,
+                        &array.name,
+                        "its size does not change; open the file with shape= and dtype=",
+                    )
+                })?;
+                (
+                    0,
+                    npy_header(&growing, u64::MAX).len_bytes().max(HEADER_BYTES) as u64,
+                    Body::Growing(growing),
+                )
+            }
             _ => {
                 options.check_unchunked(path)?;
                 let packed = Packed::new(format, arrays, path)?;
@@ -203,9 +228,26 @@ impl Form {
         }
     }
 
+    /// An array whose size changes.
+    pub fn growing(&self, array: usize) -> Option<&Growing> {
+        match &self.body {
+            Body::Growing(growing) => Some(growing),
+            Body::Group(members) => members.arrays.get(array)?.growing.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// How the size of an array changes, or that nothing of it does.
+    pub fn changes(&self, array: usize) -> Option<Changes> {
+        match self.growing(array) {
+            Some(growing) => Some(growing.sizes.open()),
+            None => self.is_constant(array).then_some(Changes::Never),
+        }
+    }
+
     /// Whether its arrays have names.
     pub fn has_names(&self) -> bool {
-        matches!(self.body, Body::Packed(_) | Body::Group(_))
+        matches!(self.body, Body::Packed(_) | Body::Group(_) | Body::Growing(_))
     }
 
     /// What all units must agree on besides shape, type and layout.
@@ -213,6 +255,7 @@ impl Form {
         match &self.body {
             Body::Packed(packed) => packed.text(),
             Body::Group(members) => format!("{}{}", options.format_text(self.format), members.text()),
+            Body::Growing(growing) => format!("npy of {:x}", fnv1a(growing.text().bytes())),
             _ => options.format_text(self.format) + &self.kept().map_or(String::new(), Kept::text),
         }
     }
@@ -229,6 +272,9 @@ impl Form {
 
     /// Length of the whole file.
     pub fn file_len(&self, steps: u64) -> u64 {
+        if let Body::Growing(growing) = &self.body {
+            return self.data_at.saturating_add(growing.len_bytes());
+        }
         self.step_at(steps).saturating_add(self.kept().map_or(0, |kept| kept.len_bytes().1))
     }
 
@@ -247,6 +293,18 @@ impl Form {
                 if let Some(kept) = &one.kept {
                     kept.copy(io, self.kept_at(), self.step_at(steps))?;
                 }
+            }
+            Body::Growing(growing) => {
+                let all = growing.steps();
+                let header = npy_header(growing, all.end());
+                io.write(&header.print(self.data_at as usize).unwrap_or_default(), 0)?;
+                // Files of several arrays, one saved behind the other, are as NumPy has them.
+                let (shape, numbers) = all.to_array();
+                let header =
+                    Header { elem: ElemType::I64, descr: None, big_endian: false, fortran: false, shape };
+                let mut begins = header.print(header.len_bytes()).unwrap_or_default();
+                begins.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
+                io.write(&begins, self.file_len(steps))?;
             }
             Body::Group(_) => {}
         }
@@ -272,6 +330,12 @@ impl Form {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// The header of an array of so many indices of a first dimension that grows.
+fn npy_header(growing: &Growing, indices: u64) -> Header {
+    let (elem, shape) = (growing.sizes.most().elem(), growing.steps().shape_of(indices));
+    Header { elem, descr: None, big_endian: false, fortran: false, shape }
 }
 
 /// The chunks of an array that is written, of which its users say this.

@@ -4,20 +4,23 @@ use super::archive;
 use super::index::{is_index, Index};
 use super::io::Io;
 use super::packed::VALUES_KEY;
-use super::source::{open_regular, read_tensors, Source};
+use super::source::{open_regular, read_header, read_tensors, Source};
 use super::tree;
 use super::{shape, values, Attributes, Format, Options};
 use crate::npy::Header;
+use crate::ragged::Steps;
 use crate::safetensors::SafetensorsError;
 use crate::zarr::Dims;
 use crate::{json, FileError};
-use polyduct_layout::{Dataset, Mapping};
+use polyduct_layout::{Dataset, ElemType, Mapping};
 use polyduct_port::{Array, BundleError, Expect, PortError, PortName};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The layout of an array in a file.
 const IN_FILE: &str = "...";
+/// Bytes of the longest array that says where steps begin.
+const MOST_BYTES: u64 = (values::MOST_STEPS as u64 + 1) * 8 * 9;
 
 /// The arrays of a file, of a set of files or of a group, and where they are.
 #[derive(Default)]
@@ -48,6 +51,8 @@ pub struct Held {
     pub(crate) stepped: bool,
     /// Whether it is in Fortran's order.
     pub(crate) fortran: bool,
+    /// Where its steps lie that have sizes of their own; the mapping is of all.
+    pub(crate) ragged: Option<Steps>,
 }
 
 impl Held {
@@ -55,7 +60,7 @@ impl Held {
     fn whole(header: &Header, source: Source, path: &str) -> Result<Held, FileError> {
         let dataset = Dataset::new(&header.shape, header.elem).map_err(FileError::layout(path))?;
         let mapping = shape::file_mapping(&dataset, header.fortran).map_err(FileError::layout(path))?;
-        Ok(Held { mapping, source, stepped: false, fortran: header.fortran })
+        Ok(Held { mapping, source, stepped: false, fortran: header.fortran, ragged: None })
     }
 }
 
@@ -81,6 +86,7 @@ impl Found {
                 Found { arrays: members.into_iter().map(array).collect(), values: vec![said], steps: 1 }
             }
             Format::Zarr => tree::find(path, options)?,
+            Format::Npy => Found::in_npy(path, options)?,
             _ if is_index(path) => Found::in_set(path, options)?,
             _ => Found::in_files(&[path.to_owned()], options)?,
         };
@@ -93,6 +99,26 @@ impl Found {
             return Err(FileError::Port(PortError::Bundle { port, source }));
         }
         Ok(found)
+    }
+
+    /// A `.npy` file as one array, called as the file is.
+    fn in_npy(path: &Path, options: &Options) -> Result<Found, FileError> {
+        let name = path.display().to_string();
+        let (file, len) = open_regular(path, &name)?;
+        let io = Io { file: &file, path: &name, options };
+        let (header, data_at) = read_header(&io, 0, len)?;
+        let end = header.data_len().saturating_add(data_at as u64);
+        if end > len {
+            return Err(FileError::Truncated { path: name, expected: end, found: len });
+        }
+        let ragged = read_steps(&io, &header, end, len)?;
+        let source =
+            Source::Whole { file: file.into(), data_at: data_at as u64, component: header.component() };
+        let held = Held::whole(&header, source, &name).map(|held| Held { ragged, ..held });
+        let called = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let array = FoundArray { name: called, path: name.into(), held };
+        let steps = array.ragged().map_or(1, Steps::count);
+        Ok(Found { arrays: vec![array], values: Vec::new(), steps })
     }
 
     fn in_set(path: &Path, options: &Options) -> Result<Found, FileError> {
@@ -146,7 +172,13 @@ impl Found {
         let array = |array: &FoundArray| {
             let held = array.held.as_ref().map_err(Clone::clone)?;
             let (name, layout) = (array.name.clone(), IN_FILE.into());
-            Ok(Array { name, dataset: *held.mapping.dataset(), layout, open: None })
+            let whole = *held.mapping.dataset();
+            let Some(steps) = &held.ragged else {
+                return Ok(Array { name, dataset: whole, layout, open: None });
+            };
+            let dataset =
+                Dataset::new(&steps.most(), whole.elem()).map_err(FileError::layout(&array.path))?;
+            Ok(Array { name, dataset, layout, open: Some(steps.open()) })
         };
         self.arrays.iter().map(array).collect()
     }
@@ -162,6 +194,16 @@ impl Found {
     /// something.
     pub fn values(&self) -> &[Vec<u8>] {
         &self.values
+    }
+
+    /// Takes those arrays whose steps have sizes of their own, but are no part of the same steps as the others, for what
+    /// they are as a whole.
+    pub(crate) fn settle_ragged(&mut self) {
+        let steps = self.steps;
+        let held = self.arrays.iter_mut().filter_map(|array| array.held.as_mut().ok());
+        held.for_each(|held| {
+            held.ragged.take_if(|ragged| ragged.count() != steps);
+        });
     }
 
     /// The arrays, by name.
@@ -206,6 +248,17 @@ impl FoundArray {
         }
     }
 
+    /// The shape of each step, where their sizes differ: the [dataset](Self::dataset) is that of all, one behind the
+    /// other.
+    pub fn step_shapes(&self) -> Option<Vec<Vec<u64>>> {
+        self.ragged().map(Steps::shapes)
+    }
+
+    /// Where its steps lie that have sizes of their own.
+    pub(crate) fn ragged(&self) -> Option<&Steps> {
+        self.held.as_ref().ok()?.ragged.as_ref()
+    }
+
     /// Whether its elements are what is expected, or can be converted to that.
     pub fn fits(&self, expect: &Expect) -> bool {
         self.held.as_ref().is_ok_and(|held| shape::fits(held.mapping.dataset().elem(), expect))
@@ -215,4 +268,23 @@ impl FoundArray {
     pub fn stepped(&self) -> bool {
         self.held.as_ref().is_ok_and(|held| held.stepped)
     }
+}
+
+/// Where the steps lie of an array in a `.npy` file, if another array behind it says so: from byte `at` on, of `len`.
+fn read_steps(io: &Io<'_>, of: &Header, at: u64, len: u64) -> Result<Option<Steps>, FileError> {
+    // What is no such array is something that NumPy does not look at either.
+    if at == len || of.fortran || of.shape.is_empty() {
+        return Ok(None);
+    }
+    let Ok((header, begin)) = read_header(io, at, len - at) else { return Ok(None) };
+    let fits = header.elem == ElemType::I64 && !header.big_endian && !header.fortran;
+    let bytes = header.data_len();
+    let rest = len - at - begin as u64;
+    if !fits || bytes > rest || bytes > MOST_BYTES {
+        return Ok(None);
+    }
+    let mut numbers = vec![0; bytes as usize];
+    io.read(&mut numbers, at + begin as u64)?;
+    let numbers: Vec<i64> = numbers.as_chunks().0.iter().map(|n| i64::from_le_bytes(*n)).collect();
+    Ok(Steps::from_array(&header.shape, &numbers, &of.shape))
 }

@@ -1,9 +1,11 @@
 //! What a writing unit has of each array of a file.
 
 use super::form::{Body, Form};
+use super::packed::bundle;
 use super::runs::{View, SHARED_GAP_BYTES};
 use super::shape::file_mapping;
 use super::slabs::Slabs;
+use crate::ragged::{Growing, Placed};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
 use polyduct_os::Errno;
@@ -25,6 +27,10 @@ pub struct Held {
     pub at: Range<usize>,
     /// Where the array begins in a step of the file.
     pub file_at: u64,
+    /// Of one whose size changes, what is known of its steps; and where the next lies, once all units have said how
+    /// much they bring of it.
+    pub growing: Option<Growing>,
+    pub placed: Option<Placed>,
 }
 
 /// An array that is written: its name, empty for the only one, what it is, and its layout.
@@ -46,6 +52,16 @@ pub fn hold(
     let mut texts = String::new();
     for (n, &(name, dataset, text)) in given.iter().enumerate() {
         let named = named(path, name);
+        if let Some(growing) = form.growing(n) {
+            let sized = |shape: &[u64]| growing.sizes.part(shape, unit).map_err(bundle(path));
+            let (mapping, _) = sized(&growing.sizes.nothing())?;
+            let len = growing.sizes.most_len(unit).map_err(bundle(path))?;
+            // Nobody brings anything yet.
+            let nothing =
+                file_mapping(mapping.dataset(), false).and_then(|file| Plan::to_reader(&file, &file, 0));
+            bound.push((mapping, Arc::new(nothing.map_err(&named)?), len));
+            continue;
+        }
         let (layout, mapping, plan) = match known.get(&(text, dataset)) {
             Some(known) => known.clone(),
             None => {
@@ -73,12 +89,29 @@ pub fn hold(
         Body::Packed(packed) => packed.at.clone(),
         _ => vec![0; given.len()],
     };
-    let held = bound.into_iter().zip(places).zip(begins).map(|(((mapping, plan, _), at), file_at)| {
-        let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
-        let view = View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 };
-        Held { mapping, plan, view, at, file_at }
+    let held = bound.into_iter().zip(places).zip(begins).enumerate();
+    let held = held.map(|(n, (((mapping, plan, _), mut at), file_at))| {
+        let growing = form.growing(n).cloned();
+        if growing.is_some() {
+            at.end = at.start;
+        }
+        Held { mapping, view: view_of(&plan), plan, at, file_at, growing, placed: None }
     });
     Ok((held.collect(), len, texts))
+}
+
+/// How the elements of a plan lie in a file in which no other unit's are touched.
+fn view_of(plan: &Plan) -> View {
+    let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
+    View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 }
+}
+
+impl Held {
+    /// Has the next step lie there.
+    pub fn place(&mut self, placed: Placed) {
+        (self.view, self.plan) = (view_of(&placed.plan), placed.plan.clone());
+        self.placed = Some(placed);
+    }
 }
 
 /// A layout's error, of the array of this name.

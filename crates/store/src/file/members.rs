@@ -4,12 +4,13 @@
 //! group's attributes.
 
 use super::form::slabs;
-use super::packed::{changes, refused};
+use super::packed::{bundle, refused};
 use super::said::Said;
 use super::slabs::{open_chunk, Slabs};
 use super::tree::{self, STEP};
 use super::{io::Io, Attributes, Options};
-use crate::zarr::{About, Surroundings};
+use crate::ragged::Growing;
+use crate::zarr::{About, Compression, Surroundings};
 use crate::{steps, FileError};
 use polyduct_layout::Dataset;
 use polyduct_message::hash::fnv1a;
@@ -42,6 +43,8 @@ pub struct Member {
     about: About,
     /// Whether it is written with the first step, and has no others.
     pub constant: bool,
+    /// Of one whose size changes, its steps: they are all in one array, as if it had one step.
+    pub growing: Option<Growing>,
 }
 
 impl Members {
@@ -68,13 +71,6 @@ impl Members {
         };
         for array in arrays {
             let Array { name, dataset, open, .. } = array;
-            if changes(array) {
-                return Err(refused(
-                    path,
-                    name,
-                    "its size changes from step to step, and those of a group's arrays do not",
-                ));
-            }
             for (end, _) in name.match_indices('/') {
                 if names.contains(&name[..end]) {
                     return Err(refused(path, name, "it would be in another array; expected names of which none is the beginning of another"));
@@ -92,12 +88,19 @@ impl Members {
                 ));
             }
             let about = options.about_of(name);
+            let growing = Growing::of(array, options.port.units).map_err(bundle(path))?;
+            if growing.is_some() && options.compression != Compression::None {
+                return Err(refused(path, name, "its size changes, and chunks that grow are not compressed"));
+            }
+            let dataset =
+                growing.as_ref().map_or(Ok(*dataset), Growing::room).map_err(FileError::layout(path))?;
             members.arrays.push(Member {
                 name: name.clone(),
-                dataset: *dataset,
-                slabs: slabs(*dataset, about.clone(), options, path)?,
+                dataset,
+                slabs: slabs(dataset, about.clone(), options, path)?,
                 about,
                 constant: *open == Some(Changes::Never),
+                growing,
             });
         }
         Ok(members)
@@ -105,8 +108,10 @@ impl Members {
 
     /// What all units must agree on besides the layouts.
     pub fn text(&self) -> String {
-        let of =
-            |m: &Member| format!("{:?} {} {:?} {};", m.name, m.dataset.elem(), m.dataset.shape(), m.constant);
+        let of = |m: &Member| {
+            let growing = m.growing.as_ref().map_or(String::new(), Growing::text);
+            format!("{:?} {} {:?} {} {growing};", m.name, m.dataset.elem(), m.dataset.shape(), m.constant)
+        };
         let all: String = self.arrays.iter().map(of).collect();
         format!(", group of {} arrays ({:x})", self.arrays.len(), fnv1a(all.bytes()))
     }
@@ -138,9 +143,15 @@ impl Members {
     /// [`FileError::System`], [`FileError::NoSpace`].
     pub fn complete(&self, dir: &File, path: &str, steps: u64) -> Result<(), FileError> {
         for member in &self.arrays {
-            let (steps, stepped) = if member.constant { (1, false) } else { (steps, self.stepped) };
-            let about = About { dims: Some(member.dims(steps, stepped)), ..member.about.clone() };
-            let slabs = member.slabs.clone().about(about, stepped);
+            let has_steps = !member.constant && member.growing.is_none();
+            let (steps, stepped) = if has_steps { (steps, self.stepped) } else { (1, false) };
+            let mut about = About { dims: Some(member.dims(steps, stepped)), ..member.about.clone() };
+            let mut slabs = member.slabs.clone();
+            if let Some(growing) = &member.growing {
+                growing.steps().note(&mut about.attributes);
+                slabs = slabs.of_all(growing.whole().map_err(FileError::layout(path))?);
+            }
+            let slabs = slabs.about(about, stepped);
             let place = Surroundings { name: member.name.clone(), ..Surroundings::default() };
             let style = slabs.style(&place, steps);
             let inner = open_dir(dir, &member.name, path)?;

@@ -18,6 +18,7 @@
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
+//! | `sized` | arrays that are read whose size changes |
 //! | `several`, `set`, `arrays` | the two ports of several arrays; those in one file or a set of them |
 //! | `index` | which array is in which file of a set |
 
@@ -46,6 +47,7 @@ mod scatter;
 mod set;
 pub(crate) mod several;
 pub(crate) mod shape;
+mod sized;
 mod slabs;
 pub(crate) mod source;
 mod stretch;

@@ -132,7 +132,7 @@ impl FileReader {
     ) -> Result<FileReader, FileError> {
         let start = clock::now();
         let name = format!("{}, array {:?}", found.path, found.name);
-        let Held { mapping: file, source, stepped, fortran } = found.held?;
+        let Held { mapping: file, source, stepped, fortran, .. } = found.held?;
         let (file, conversion) = shape::expected(&name, &file, expect)?;
         let dataset = Dataset::new(file.dataset().shape(), expect.elem.unwrap_or(file.dataset().elem()));
         let bound = dataset.and_then(|d| layout.parse::<Layout>()?.bind(&d, options.port.units.into()));
@@ -352,7 +352,7 @@ impl FileReader {
         let plan = plan.unwrap_or(own);
         let Contents { stride, conversion, .. } = *contents;
         let work = Work { plan, stride, conversion, buffer, stats, path, options };
-        source.gather((step, contents.step_at(step)), part, work)
+        source.gather((step, contents.step_at(step), 0), part, work)
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Scatter<'a> {
 /// Where bytes of a step lie: in one file, or in those of its chunks. Offsets count from its first byte.
 enum Place<'a> {
     File { io: Io<'a>, at: u64 },
-    Chunks { chunks: &'a mut Chunks, step: u64, path: &'a str, options: &'a Options },
+    Chunks { chunks: &'a mut Chunks, step: u64, at: u64, path: &'a str, options: &'a Options },
 }
 
 impl<'a> Scatter<'a> {
@@ -55,11 +55,11 @@ impl<'a> Scatter<'a> {
         self.all(what, &mut Place::File { io: self.io, at: step_at + array_at })
     }
 
-    /// Into the files of chunks that are slabs.
+    /// Into the files of chunks that are slabs, from byte `at` of the step on.
     ///
     /// # Errors
     /// The same.
-    pub fn fill_chunks(&mut self, what: What<'_>, chunks: &'a mut Chunks) -> Result<(), FileError> {
+    pub fn fill_chunks(&mut self, what: What<'_>, chunks: &'a mut Chunks, at: u64) -> Result<(), FileError> {
         let Io { path, options, .. } = self.io;
         let shared = self.shared();
         if !*self.reserved {
@@ -68,7 +68,7 @@ impl<'a> Scatter<'a> {
             chunks.reserve(self.step, shared, path, options)?;
             *self.reserved = true;
         }
-        self.all(what, &mut Place::Chunks { chunks, step: self.step, path, options })
+        self.all(what, &mut Place::Chunks { chunks, step: self.step, at, path, options })
     }
 
     /// Into files of chunks that this unit has whole, and of the others into drafts.
@@ -221,14 +221,18 @@ impl Place<'_> {
     fn write(&mut self, bytes: &[u8], at: u64) -> Result<(), FileError> {
         match self {
             Place::File { io, at: begin } => io.write(bytes, *begin + at),
-            Place::Chunks { chunks, step, path, options } => chunks.write(bytes, *step, at, path, options),
+            Place::Chunks { chunks, step, at: begin, path, options } => {
+                chunks.write(bytes, *step, *begin + at, path, options)
+            }
         }
     }
 
     fn read(&mut self, bytes: &mut [u8], at: u64) -> Result<(), FileError> {
         match self {
             Place::File { io, at: begin } => io.read(bytes, *begin + at),
-            Place::Chunks { chunks, step, path, options } => chunks.read(bytes, *step, at, path, options),
+            Place::Chunks { chunks, step, at: begin, path, options } => {
+                chunks.read(bytes, *step, *begin + at, path, options)
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct ArraysWriter {
     /// In which of the files each array is; in a file they have the same order.
     places: Vec<usize>,
     arrays: Vec<ArrayPart>,
+    /// Bytes of this unit's parts, at most.
+    len: usize,
     /// Bytes of all arrays.
     total: u64,
     values: String,
@@ -76,9 +78,13 @@ impl ArraysWriter {
             parts.push(files[place].arrays()[next[place]].clone());
             next[place] += 1;
         }
-        let laid = lay_out(parts.iter().map(|part| part.at.len() as u64));
-        let (ranges, _) = laid.ok_or_else(|| FileError::sys(&name, "allocate", Errno::NOMEM))?;
-        parts.iter_mut().zip(ranges).for_each(|(part, at)| part.at = at);
+        let mut len = files[0].local_len_bytes();
+        if count > 1 {
+            let laid = lay_out(parts.iter().map(|part| part.at.len() as u64));
+            let (ranges, all) = laid.ok_or_else(|| FileError::sys(&name, "allocate", Errno::NOMEM))?;
+            parts.iter_mut().zip(ranges).for_each(|(part, at)| part.at = at);
+            len = all;
+        }
         Ok(ArraysWriter {
             path: path.to_owned(),
             options: options.clone(),
@@ -86,6 +92,7 @@ impl ArraysWriter {
             index,
             places,
             arrays: parts,
+            len,
             total: arrays.iter().map(|array| array.dataset.len_bytes()).sum(),
             values: String::new(),
             part: Vec::new(),
@@ -152,6 +159,18 @@ impl WriteArrays for ArraysWriter {
             Some(_) => self.values = values::to_json(packed, &self.path.display().to_string())?,
             None => self.files[0].set_values(step, packed)?,
         }
+        Ok(())
+    }
+
+    fn local_len_bytes(&self) -> usize {
+        self.len
+    }
+
+    fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), FileError> {
+        let (file, own) = self.place(array);
+        self.files[file].bring(own, shape)?;
+        // Where sizes change there is one file.
+        self.arrays[array] = self.files[file].arrays()[own].clone();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::FileError;
 use polyduct_layout::Mapping;
-use polyduct_port::{ArrayPart, PortError, PortName, Stats};
+use polyduct_port::{ArrayPart, BundleError, PortError, PortName, Stats};
 use std::ops::{Deref, DerefMut};
 
 /// One unit's writing end of several arrays: in files, in a group of Zarr, or in a folder of a store.
@@ -27,6 +27,15 @@ pub trait WriteArrays: Send {
     /// # Errors
     /// [`PortError::BadOption`] for what JSON cannot have, and for more than there is room for.
     fn set_values_of(&mut self, step: u64, packed: &[u8]) -> Result<(), FileError>;
+
+    /// Says how large an array is in the next step, and in those after it until it is said again: where a dimension is
+    /// open the shape of this unit's piece, which may be empty, else that of the whole array, which all units say
+    /// alike. Before the first time it has no elements.
+    ///
+    /// # Errors
+    /// [`PortError::Bundle`] for an array whose size does not change, another number of dimensions, or more than was
+    /// declared.
+    fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), FileError>;
 
     /// Writes this unit's parts of the next step, one for each of the [arrays](Self::arrays). A constant one
     /// counts with the first step, and may be empty in the others.
@@ -93,10 +102,8 @@ pub trait WriteArrays: Send {
         &self.arrays()[0].mapping
     }
 
-    /// Bytes of this unit's parts and what lies between them.
-    fn local_len_bytes(&self) -> usize {
-        self.arrays().last().map_or(0, |last| last.at.end)
-    }
+    /// Bytes of this unit's parts and what lies between them; of arrays whose size changes the most.
+    fn local_len_bytes(&self) -> usize;
 
     /// Has these values go with the next step: see [`set_values_of`](Self::set_values_of).
     ///
@@ -157,6 +164,12 @@ pub(crate) fn check_count(port: PortName, found: usize, arrays: usize) -> Result
     }))
 }
 
+/// The error for a size that is said of an array whose size does not change.
+pub(crate) fn fixed(name: &str, shape: &[u64]) -> BundleError {
+    let (what, found) = ("its size in a step", format!("{shape:?}"));
+    BundleError::Size { name: name.to_owned(), what, found, expected: "what it always is".into() }
+}
+
 /// This unit's parts of a step, to be filled in place.
 pub struct ArraysStepMut<'a> {
     writer: &'a mut (dyn WriteArrays + 'static),
@@ -167,6 +180,14 @@ impl ArraysStepMut<'_> {
     /// The arrays, and where this unit's parts lie.
     pub fn arrays(&self) -> &[ArrayPart] {
         self.writer.arrays()
+    }
+
+    /// Says how large an array is in the step: see [`WriteArrays::bring`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), FileError> {
+        self.writer.bring(array, shape)
     }
 
     /// Has these values go with the step: see [`WriteArrays::set_values`].

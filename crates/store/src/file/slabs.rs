@@ -83,6 +83,15 @@ impl Slabs {
         Slabs { about, stepped, ..self }
     }
 
+    /// The same of an array that has fewer indices in its first dimension.
+    pub fn of_all(mut self, dataset: Dataset) -> Slabs {
+        if let Cut::Within { dim: 0, rows, .. } = &mut self.cut {
+            // Of a single chunk no more than there is.
+            *rows = (*rows).min(dataset.shape().first().copied().unwrap_or(1)).max(1);
+        }
+        Slabs { dataset, ..self }
+    }
+
     /// The same as boxes: of the shape that is told, or of the slabs'.
     ///
     /// # Errors

@@ -42,24 +42,25 @@ pub trait Stored: Send {
 }
 
 impl Source {
-    /// Carries a plan out for a step, which begins `step_at` bytes behind the first.
+    /// Carries a plan out for a step, which begins `step_at` bytes behind the first; the plan's source begins `base`
+    /// bytes into that, but for chunks.
     ///
     /// # Errors
     /// As [`FileReader::read`](super::FileReader::read).
     pub fn gather(
         &mut self,
-        (step, step_at): (u64, u64),
+        (step, step_at, base): (u64, u64, u64),
         part: &mut [u8],
         mut work: Work<'_>,
     ) -> Result<(), FileError> {
         let (path, options) = (work.path, work.options);
         match self {
             Source::Whole { file, data_at, component } => {
-                let (io, at) = (Io { file, path, options }, *data_at + step_at);
+                let (io, at) = (Io { file, path, options }, *data_at + step_at + base);
                 work.stretches(part, *component, |bytes, offset| io.read(bytes, at + offset))
             }
             Source::Inflated { member, data_at, component } => {
-                let bytes = member.bytes(path, options)?.get((*data_at + step_at) as usize..);
+                let bytes = member.bytes(path, options)?.get((*data_at + step_at + base) as usize..);
                 let bytes = bytes.unwrap_or_default();
                 work.stretches(part, *component, |to, offset| {
                     let from = bytes.get(offset as usize..).and_then(|from| from.get(..to.len()));
@@ -73,7 +74,7 @@ impl Source {
                 })
             }
             Source::Chunks(chunks) => chunks.gather(step, part, work),
-            Source::Stored(of) => work.stretches(part, 1, |bytes, at| of.read(step, bytes, at)),
+            Source::Stored(of) => work.stretches(part, 1, |bytes, at| of.read(step, bytes, base + at)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::chunks::{self, Chunked};
 use super::found::{Found, FoundArray, Held};
 use super::source::Source;
 use super::{values, Attributes, Options};
+use crate::ragged::Steps;
 use crate::zarr::{self, ZarrError};
 use crate::{json, FileError};
 use polyduct_layout::Dataset;
@@ -42,8 +43,11 @@ pub fn find(path: &Path, options: &Options) -> Result<Found, FileError> {
     let mut walk = Walk { dir, path: name.as_str().into(), steps, options, arrays: Vec::new() };
     walk.group("", 0)?;
     // A number that no array bears out says nothing.
-    let steps = steps.filter(|_| walk.arrays.iter().any(FoundArray::stepped));
-    Ok(Found { arrays: walk.arrays, values: said(attributes, steps), steps: steps.unwrap_or(1) })
+    let has_steps = |array: &FoundArray| array.stepped() || array.ragged().is_some();
+    let steps = steps.filter(|_| walk.arrays.iter().any(has_steps));
+    let mut found = Found { arrays: walk.arrays, values: said(attributes, steps), steps: steps.unwrap_or(1) };
+    found.settle_ragged();
+    Ok(found)
 }
 
 /// What a group's attributes say of each step: all of the only one; of several, one after the other, in lists.
@@ -175,8 +179,9 @@ impl Walk<'_> {
         let shape = &array.shape[usize::from(stepped)..];
         let dataset = Dataset::new(shape, array.elem).map_err(FileError::layout(&path))?;
         let (mapping, grid) = chunks::mapping(&array, &dataset, &path)?;
+        let ragged = Steps::noted(&array.attributes, &array.shape).filter(|_| !stepped);
         let chunked = Chunked::new(self.dir.clone(), format!("{name}/"), array, grid);
-        Ok(Held { mapping, source: Source::Chunks(Box::new(chunked)), stepped, fortran: false })
+        Ok(Held { mapping, source: Source::Chunks(Box::new(chunked)), stepped, fortran: false, ragged })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The writing port of a file.
 
 mod end;
+mod sizes;
+mod step;
 
 use super::boxes::Boxes;
 use super::form::{Body, Form};
@@ -17,16 +19,18 @@ use super::wire::{self, Spec};
 use super::Options;
 use super::{stretch, values};
 use super::{timed, Format};
+use crate::team::Team;
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
-use polyduct_port::{Array, ArrayPart, Changes, PortError, PortName, Stats};
+use polyduct_port::{Array, ArrayPart, PortError, PortName, Stats};
 use std::fs::File;
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub use step::StepMut;
 
 /// Turns of many units take longer than short pieces.
 const SHARING_UNITS: u32 = 64;
@@ -41,6 +45,8 @@ const SHARING_UNITS: u32 = 64;
 /// dimension.
 pub struct FileWriter {
     state: State,
+    /// Where the sizes of arrays change: the others, who say what they bring.
+    team: Option<Team>,
     path: String,
     options: Options,
     /// What this unit has of each array: of one, or of several in a `.safetensors` file.
@@ -144,6 +150,7 @@ impl FileWriter {
         let (mut held, len, text) = hold(given, &form, (options.port.unit, options.port.units), &name)?;
         let format = form.format;
         let target = Target::open(path, format, matches!(form.body, Body::Group(_)))?;
+        let socket = target.socket_name()?;
         let form = form.beside(&target, options)?;
         let mut stats = Stats::default();
         let link = match options.port.units {
@@ -162,7 +169,8 @@ impl FileWriter {
         };
         let shared = matches!(link, WriteEnd::Among { welcome: Welcome { shared: true, .. }, .. });
         if shared {
-            held.iter_mut().for_each(|held| held.view.gap = SHARED_GAP_BYTES);
+            let fixed = held.iter_mut().filter(|held| held.growing.is_none());
+            fixed.for_each(|held| held.view.gap = SHARED_GAP_BYTES);
         }
         let opened = match &form.body {
             Body::Group(members) => members.make_dirs(link.file(), &name).map(|()| None),
@@ -180,14 +188,15 @@ impl FileWriter {
             name: name.to_owned(),
             mapping: held.mapping.clone(),
             at: held.at.clone(),
-            open: form.is_constant(n).then_some(Changes::Never),
+            open: form.changes(n),
         };
         let arrays = match form.has_names() {
             true => given.iter().zip(&held).enumerate().map(part).collect(),
             false => Vec::new(),
         };
-        Ok(FileWriter {
+        let mut writer = FileWriter {
             state: State::Open(link),
+            team: None,
             path: name,
             options: options.clone(),
             held,
@@ -202,7 +211,9 @@ impl FileWriter {
             buffer: Vec::new(),
             part: Vec::new(),
             stats,
-        })
+        };
+        writer.meet_team(&socket)?;
+        Ok(writer)
     }
 
     /// Shape and element type of one step.
@@ -281,6 +292,7 @@ impl FileWriter {
                 expected: format!("one for each of the {} arrays", self.held.len()).into(),
             }));
         }
+        self.fit(parts)?;
         for (n, (part, held)) in parts.iter().zip(&self.held).enumerate() {
             let is_given = self.next > 0 && self.form.is_constant(n);
             if part.len() != held.at.len() && !(is_given && part.is_empty()) {
@@ -292,6 +304,7 @@ impl FileWriter {
 
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         self.check_room(self.next)?;
+        self.settle()?;
         // What was compressed is not written twice.
         if self.form.slabs_of(0).and_then(Slabs::boxes).is_none() {
             self.done = 0;
@@ -307,6 +320,7 @@ impl FileWriter {
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
         (self.reserved, self.done) = (false, 0);
+        self.grow();
         self.stats.steps += 1;
         self.stats.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.next += 1;
@@ -354,6 +368,10 @@ impl FileWriter {
     pub(super) fn write_of(&mut self, array: usize, step: u64, what: What<'_>) -> Result<(), FileError> {
         self.check_open()?;
         let held = &self.held[array];
+        if held.growing.is_some() {
+            let what = super::several::fixed(&self.arrays[array].name, held.mapping.dataset().shape());
+            return Err(super::packed::bundle(&self.path)(what));
+        }
         let (found, expected, most) = match what {
             What::Part(part) => (part.len() as u64, held.at.len() as u64, held.at.len() as u64),
             What::Stretch { at, bytes } => {
@@ -428,7 +446,10 @@ impl FileWriter {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
         let io = Io { file: link.file(), path, options };
-        let Held { plan, view, file_at, .. } = &held[array];
+        let Held { plan, view, file_at, placed, .. } = &held[array];
+        // Steps of which each has a size of its own are one array, as of one step.
+        let (base, len) = placed.as_ref().map_or((0, 0), |placed| (placed.base, placed.len));
+        let step = if placed.is_some() { 0 } else { step };
         let mut opened = None;
         let mut own = false;
         if let Body::Group(members) = &form.body {
@@ -447,45 +468,9 @@ impl FileWriter {
         let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step, reserved };
         match chunks {
             Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
-            Some(chunks) => scatter.fill_chunks(what, chunks),
+            Some(chunks) => scatter.fill_chunks(what, chunks, base),
+            None if placed.is_some() => scatter.fill_file(what, (form.data_at + base, len), 0),
             None => scatter.fill_file(what, (form.step_at(step), form.dataset.len_bytes()), *file_at),
         }
-    }
-}
-
-/// This unit's part of one step, to be filled in place.
-pub struct StepMut<'a> {
-    writer: &'a mut FileWriter,
-}
-
-impl StepMut<'_> {
-    /// Writes the part to the file.
-    ///
-    /// # Errors
-    /// As [`FileWriter::write`].
-    pub fn publish(self) -> Result<(), FileError> {
-        let part = std::mem::take(&mut self.writer.part);
-        let written = self.writer.write(&part);
-        self.writer.part = part;
-        written
-    }
-
-    /// Number of the step, from 0.
-    pub fn number(&self) -> u64 {
-        self.writer.next
-    }
-}
-
-impl Deref for StepMut<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.writer.part
-    }
-}
-
-impl DerefMut for StepMut<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.writer.part
     }
 }

@@ -205,7 +205,8 @@ fn what_cannot_be_is_refused() {
     assert!(open(&[]).contains("at least one array"));
     assert!(open(&[u("a"), u("a")]).contains("\"a\""));
     let grows = Array { open: Some(Changes::Dim(0)), ..u("a") };
-    assert!(open(&[grows]).contains("whose size changes"));
+    let append = FolderWriter::open(&place.0, "f", &[grows], true, &options(0, 1)).err().unwrap().to_string();
+    assert!(append.contains("whose size changes, to be appended to"), "{append}");
     for name in ["..", "a/../b", ""] {
         assert!(!open(&[u(name)]).is_empty());
     }

@@ -39,7 +39,8 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
     // As most have; others are no part of the same steps.
     let steps =
         arrays.iter().map(|(_, array)| array.meta()).filter(|meta| is_stepped(meta)).map(|meta| meta.steps);
-    let steps = steps.max();
+    let ragged = arrays.iter().filter_map(|(_, array)| array.meta().ragged()).map(|ragged| ragged.count());
+    let steps = steps.max().or_else(|| ragged.max());
     let said = arrays.iter().find_map(|(_, array)| array.meta().attributes.get(VALUES).cloned());
     let shown = format!("{}/{folder}", dir.display());
     let path: Arc<str> = shown.trim_end_matches('/').into();
@@ -55,8 +56,9 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
                 })));
             }
             let mapping = shape::file_mapping(&meta.dataset, false).map_err(FileError::layout(&path))?;
+            let ragged = meta.ragged();
             let source = Source::Stored(Box::new(InStore(array)));
-            Ok(Held { mapping, source, stepped, fortran: false })
+            Ok(Held { mapping, source, stepped, fortran: false, ragged })
         };
         FoundArray { held: held(), path: path.clone(), name }
     };
@@ -66,7 +68,9 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
         _ => Vec::new(),
     };
     let values = said.as_ref().and_then(Value::as_array).map(|all| all.iter().map(of_step).collect());
-    Ok(Found { arrays, values: values.unwrap_or_default(), steps: steps.unwrap_or(1) })
+    let mut found = Found { arrays, values: values.unwrap_or_default(), steps: steps.unwrap_or(1) };
+    found.settle_ragged();
+    Ok(found)
 }
 
 /// A dataset as bytes of its steps.

@@ -2,8 +2,8 @@
 
 use super::commit::End;
 use crate::disk::staging::{Staging, Windows};
-use crate::disk::team::{Stage, Team};
 use crate::disk::{Store, StoreError};
+use crate::team::{Stage, Team};
 use polyduct_os::clock;
 use polyduct_port::{PortError, PortName};
 use std::time::Duration;

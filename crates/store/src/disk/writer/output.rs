@@ -3,14 +3,16 @@
 use super::begin::{begin, same, Start, Wish};
 use super::commit::End;
 use super::crew::Crew;
+use super::growing::Grown;
 use crate::disk::io::{Identity, RowIo};
 use crate::disk::meta::{check_name, Meta};
 use crate::disk::staging::{is_straight, Windows};
-use crate::disk::team::{Stage, Team};
 use crate::disk::turn::InUse;
 use crate::disk::{Fill, Store, StoreError};
 use crate::file::Options;
 use crate::npy::Descr;
+use crate::ragged::Growing;
+use crate::team::{Stage, Team};
 use crate::volume::rows::Bytes;
 use crate::volume::sums::Stamp;
 use crate::volume::units::UnitError;
@@ -30,6 +32,8 @@ pub(in crate::disk) struct Wanted {
     /// What is written down of one that is new.
     pub attributes: Map<String, Value>,
     pub stepped: bool,
+    /// Of one whose size changes, what is known of its steps.
+    pub growing: Option<Growing>,
 }
 
 /// One unit's part of it.
@@ -37,9 +41,9 @@ pub(in crate::disk) struct Output {
     pub name: String,
     pub mapping: Mapping,
     plan: Plan,
-    kernels: Kernels,
+    pub(super) kernels: Kernels,
     pub fill: Fill,
-    windows: Windows,
+    pub(super) windows: Windows,
     /// The transfers of each round, with the unit that moves their window.
     rounds: Vec<Vec<(usize, u32)>>,
     pub meta: Meta,
@@ -49,7 +53,7 @@ pub(in crate::disk) struct Output {
     pub before: u64,
     /// `None` while nothing is moved, where there are many datasets.
     io: Option<RowIo>,
-    units: u32,
+    pub(super) units: u32,
     /// Units that join the store: they are written to, and may fail.
     joining: Vec<u32>,
     /// Whether the part of the only unit is the step as it lies in the rows.
@@ -68,6 +72,8 @@ pub(in crate::disk) struct Output {
     /// Units of the store that have failed since, and which files of each were written.
     failed: BTreeMap<u32, UnitError>,
     files: Vec<Option<Identity>>,
+    /// What is known of one whose size changes.
+    pub grown: Option<Grown>,
     pub len: usize,
     /// What keeps the object, and others from appending to it, until it is closed.
     kept: Vec<InUse>,
@@ -91,7 +97,9 @@ impl Planned {
             let (found, expected) = (descr.to_string(), format!("one of {}", dataset.elem()));
             return Err(StoreError::Bad { store, what, found, expected });
         }
-        let fill = Fill::of(store.geometry(), dataset.len_bytes());
+        // As many bytes as have windows of the usual length, where nobody knows how many there will be.
+        let bytes = if wanted.growing.is_some() { u64::from(u32::MAX) } else { dataset.len_bytes() };
+        let fill = Fill::of(store.geometry(), bytes);
         let windows = Windows::of(fill, options.port.units);
         let layout: Layout = wanted.layout.parse().map_err(StoreError::layout(shown))?;
         let mapping = layout.bind(dataset, options.port.units.into()).map_err(StoreError::layout(shown))?;
@@ -125,7 +133,7 @@ pub(in crate::disk) fn open(
         name: one.name.clone(),
         shape: one.dataset.shape().to_vec(),
         elem: one.dataset.elem().to_string(),
-        layout: planned.layout.to_string(),
+        layout: one.growing.as_ref().map_or_else(|| planned.layout.to_string(), Growing::text),
         append,
         descr: options.descr.as_ref().map(Descr::to_string),
     };
@@ -191,7 +199,7 @@ impl Output {
         let len = mapping.local_len_bytes(options.port.unit.into()).map_err(StoreError::layout(shown))?;
         let mut output = Output {
             name: wanted.name.clone(),
-            is_straight: is_straight(&mapping, fill, units),
+            is_straight: wanted.growing.is_none() && is_straight(&mapping, fill, units),
             rounds: windows.by_round(&plan, |i| plan.transfers()[i].dst_unit()),
             mapping,
             plan,
@@ -213,6 +221,7 @@ impl Output {
             lost: begun.lost,
             failed: BTreeMap::new(),
             files: Vec::new(),
+            grown: wanted.growing.clone().map(Grown::new),
             len: len as usize,
             kept,
         };
@@ -222,7 +231,7 @@ impl Output {
     }
 
     /// The rows on the disks.
-    fn io(&mut self, store: &Store) -> Result<&mut RowIo, StoreError> {
+    pub(super) fn io(&mut self, store: &Store) -> Result<&mut RowIo, StoreError> {
         if self.io.is_none() {
             let (disks, rows) = (store.disks()?, store.rows(self.object, self.stamp));
             let is_lost = |unit: u32| self.lost.contains(&unit) || self.failed.contains_key(&unit);
@@ -353,6 +362,7 @@ impl Output {
     /// Those of writing the last row.
     pub fn end(&mut self, crew: &Crew) -> Result<End, StoreError> {
         self.flush_row(crew)?;
+        self.end_grown(crew)?;
         self.rest();
         let failed = std::mem::take(&mut self.failed);
         Ok(End {

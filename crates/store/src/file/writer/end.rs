@@ -19,7 +19,7 @@ impl FileWriter {
     /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
     /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
-        self.chunks = None;
+        (self.chunks, self.team) = (None, None);
         if self.form.has_names() && self.next == 0 && matches!(self.state, State::Open(_)) {
             self.abort("it wrote nothing");
             let problem = "its arrays were not written, and there is no file";
@@ -95,10 +95,15 @@ impl FileWriter {
     /// Why a write has failed: files of an array that another unit has given up are gone, and the news may be
     /// on its way.
     pub(super) fn reason(&mut self, error: FileError) -> FileError {
-        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
-        if !self.form.is_tree() || !matches!(error, FileError::System { .. }) {
-            return error;
+        match self.form.is_tree() && matches!(error, FileError::System { .. }) {
+            true => self.news(error),
+            false => error,
         }
+    }
+
+    /// What another unit has given up for, if the news of it comes soon, and else this error.
+    pub(super) fn news(&mut self, error: FileError) -> FileError {
+        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return error };
         let start = clock::now();
         while clock::now().saturating_sub(start) < NEWS {
             if let Err(reason) = member.check(&self.options) {

@@ -1,7 +1,7 @@
 //! The units of a program that have a store open together: they agree on each stage, and see each other's
 //! memory.
 
-use super::StoreError;
+use crate::disk::StoreError;
 use crate::file::Options;
 use polyduct_message::domain::{Domain, Region};
 use polyduct_port::{PortError, PortName};
