@@ -43,8 +43,7 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let hello =
-        |spec| print(&ToHost::Hello { unit: 1, units: 2, program: "p".into(), spec, scattered: true });
+    let hello = |spec| print(&ToHost::Hello { unit: 1, units: 2, program: "p".into(), spec });
     let failed = |fault| print(&FromHost::Failed(fault));
     let text = || "text".to_owned();
     let refused = |why| failed(FileFault::Refused(why));
@@ -53,7 +52,7 @@ fn main() {
         hello(Spec { shape: vec![1 << 40, 3], layout: "*,block".into(), ..spec() }),
         print(&ToHost::Closed { steps: 300 }),
         print(&ToHost::Abort { reason: text() }),
-        print(&FromHost::Welcome { shared: false, temporary: Some(".polyduct-1.part".into()) }),
+        print(&FromHost::Welcome { temporary: Some(".polyduct-1.part".into()) }),
         print(&FromHost::Committed),
         refused(JoinRefusal::Lost { unit: Unit(1), pid: 7, silent_s: None }),
         refused(JoinRefusal::disagree(Unit(1), "shape", "[1]", Unit(0), "[2]")),

@@ -8,6 +8,7 @@
 //! | [`zarr`] | the metadata of Zarr arrays, and how their chunks are encoded |
 //! | [`mod@file`] | one standard file as a port: [`FileReader`], [`FileWriter`] |
 //! | `ragged` | arrays whose size changes from step to step, as one array that says where each step begins |
+//! | `staging` | windows of a step in the memory of those who move them |
 //! | `team` | the units of a program that agree on each stage, and see each other's memory |
 //! | [`volume`] | a store over many units: striping, parity, commit and recovery, without I/O |
 //! | [`disk`] | the same on directories: datasets through ports and by boxes |
@@ -51,6 +52,7 @@ pub mod npy;
 mod order;
 mod ragged;
 pub mod safetensors;
+mod staging;
 mod steps;
 mod team;
 pub mod volume;

@@ -163,7 +163,7 @@ impl StoreError {
         StoreError::System { store: store.to_owned(), operation: operation.into(), errno }
     }
 
-    pub(super) fn os(store: &str) -> impl Fn(OsError) -> StoreError + '_ {
+    pub(crate) fn os(store: &str) -> impl Fn(OsError) -> StoreError + '_ {
         move |source| StoreError::Os { store: store.to_owned(), source }
     }
 
@@ -190,7 +190,7 @@ impl StoreError {
         move |source| StoreError::Message { store: store.to_owned(), source }
     }
 
-    pub(super) fn plan(store: &str) -> impl Fn(CopyError) -> StoreError + '_ {
+    pub(crate) fn plan(store: &str) -> impl Fn(CopyError) -> StoreError + '_ {
         move |source| StoreError::Plan { store: store.to_owned(), source }
     }
 }

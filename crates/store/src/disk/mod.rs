@@ -8,7 +8,7 @@
 //! | [`meta`] | what is known of a dataset; where its steps lie |
 //! | [`events`] | what happened, as text |
 //! | [`store`], `create`, `owned` | a store: opened; made; changed by one process at a time |
-//! | `staging` | the rows of a step, in the memory of those who move them |
+//! | `windows` | the rows of a step as windows, which the units put together |
 //! | `io`, `requests` | rows between memory and disks, real or simulated; many requests at once |
 //! | [`writer`], [`reader`] | the two ports |
 //! | [`folder`] | several datasets that are written, and found, as one thing |
@@ -33,10 +33,10 @@ pub mod reader;
 mod replace;
 mod requests;
 mod shelf;
-mod staging;
 pub mod store;
 mod turn;
 mod unit_logs;
+mod windows;
 pub mod writer;
 
 pub use access::StoredArray;

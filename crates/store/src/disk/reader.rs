@@ -3,11 +3,12 @@
 use super::io::RowIo;
 use super::mender::Repairer;
 use super::meta::Meta;
-use super::staging::{is_straight, Staging, Windows};
 use super::turn::InUse;
+use super::windows::{is_straight, Windows};
 use super::writer::dir_id;
 use super::{Fill, Store, StoreError, StoredArray};
 use crate::file::Options;
+use crate::staging::Staging;
 use crate::team::{Stage, Team};
 use crate::volume::epochs::Epochs;
 use crate::volume::rows::BytesMut;
@@ -142,7 +143,7 @@ impl StoreReader {
         let rounds = windows.by_round(&plan, |i| plan.transfers()[i].src_unit());
         let staging = match is_straight(&mapping, fill, options.port.units) && conversion.is_none() {
             true => None,
-            false => Some(Staging::new(&shown, &team, windows)?),
+            false => Some(Staging::new(&shown, &team, options.port.units, windows.bytes())?),
         };
         let len =
             mapping.local_len_bytes(options.port.unit.into()).map_err(StoreError::layout(&shown))? as usize;

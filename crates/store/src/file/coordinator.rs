@@ -19,10 +19,9 @@ use std::time::Duration;
 /// Units that come a little later than the one that disagreed are still told why there will be no file.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What a unit that has joined says of its part.
+/// What a unit that has joined says of its part: after how many steps it has closed.
+#[derive(Default)]
 struct Part {
-    scattered: bool,
-    /// After how many steps it has closed.
     closed: Option<u64>,
 }
 
@@ -46,14 +45,13 @@ impl Coordinator {
         draft: Draft,
         form: Form,
         spec: Spec,
-        own: (Conn, bool),
+        own: Conn,
         options: &Options,
     ) -> Coordinator {
         let mut connections = Connections::new(listener, PROTOCOL);
-        let (conn, scattered) = own;
-        let id = connections.adopt(conn);
+        let id = connections.adopt(own);
         connections.admit(id);
-        let own = Member { conn: id, pid: connections.pid(id), terms: Part { scattered, closed: None } };
+        let own = Member { conn: id, pid: connections.pid(id), terms: Part::default() };
         let gathering = Gathering::new(options.port.units, 0..options.port.units, own);
         Coordinator {
             connections,
@@ -164,10 +162,7 @@ impl Coordinator {
     fn welcome(&mut self) -> Result<(), FileFault> {
         self.welcomed = true;
         let temporary = self.draft.temporary().map(str::to_owned);
-        // A temporary name is held by the lock that turns would need; a directory has a file for them.
-        let lockable = temporary.is_none() || self.form.is_tree();
-        let shared = lockable && self.gathering.terms().any(|(_, part)| part.scattered);
-        let message = FromHost::Welcome { shared, temporary };
+        let message = FromHost::Welcome { temporary };
         let file = self.draft.file.try_clone().map_err(|e| host_failed(no_descriptor(&e)))?;
         let file = Shared::new(file.into());
         for id in self.gathering.conns() {
@@ -208,8 +203,8 @@ impl Coordinator {
         let heard = self.connections.hear::<ToHost>(id);
         let Some((unit, part)) = self.gathering.by_conn(id) else {
             match heard {
-                Heard::Message(ToHost::Hello { unit, units, program, spec, scattered }, _) => {
-                    return self.meet(id, (unit, units), program, (spec, scattered));
+                Heard::Message(ToHost::Hello { unit, units, program, spec }, _) => {
+                    return self.meet(id, (unit, units), program, &spec);
                 }
                 Heard::Nothing => {}
                 Heard::Message(..) => self.turn_away(id, FileFault::Refused(Refusal::Malformed)),
@@ -239,15 +234,15 @@ impl Coordinator {
         id: ConnId,
         (unit, units): (u32, u32),
         program: String,
-        (spec, scattered): (Spec, bool),
+        spec: &Spec,
     ) -> Result<(), FileFault> {
         if program != self.program {
             self.turn_away(id, FileFault::Busy);
             return Ok(());
         }
-        let terms = Part { scattered, closed: None };
+        let terms = Part::default();
         let member = Member { conn: id, pid: self.connections.pid(id), terms };
-        let agree = || match self.spec.difference(&spec) {
+        let agree = || match self.spec.difference(spec) {
             Some((what, ours, found)) => Err(Refusal::disagree(Unit(unit), what, found, Unit(0), ours)),
             None => Ok(()),
         };

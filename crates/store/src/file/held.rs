@@ -2,9 +2,10 @@
 
 use super::form::{Body, Form};
 use super::packed::bundle;
-use super::runs::{View, SHARED_GAP_BYTES};
+use super::runs::View;
 use super::shape::file_mapping;
 use super::slabs::Slabs;
+use super::staged::Staged;
 use crate::ragged::{Growing, Placed};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan};
@@ -13,10 +14,6 @@ use polyduct_port::{lay_out, BundleError, PortError, PortName};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Where a program's parts lie in pieces shorter than this on average, its units write whole windows in
-/// turns.
-const SCATTERED_BYTES: u64 = 128;
 
 /// An array of a file, as one unit of the writing program has it.
 pub struct Held {
@@ -31,6 +28,17 @@ pub struct Held {
     /// much they bring of it.
     pub growing: Option<Growing>,
     pub placed: Option<Placed>,
+    /// Of one of which units have short pieces, the windows in which it is written.
+    pub staged: Option<Arc<Staged>>,
+}
+
+/// What arrays that are alike share.
+#[derive(Clone)]
+struct Kind {
+    layout: Layout,
+    mapping: Mapping,
+    plan: Arc<Plan>,
+    staged: Option<Arc<Staged>>,
 }
 
 /// An array that is written: its name, empty for the only one, what it is, and its layout.
@@ -47,7 +55,7 @@ pub fn hold(
     (unit, units): (u32, u32),
     path: &str,
 ) -> Result<(Vec<Held>, usize, String), FileError> {
-    let mut known: HashMap<(&str, Dataset), (Layout, Mapping, Arc<Plan>)> = HashMap::new();
+    let mut known: HashMap<(&str, Dataset), Kind> = HashMap::new();
     let mut bound = Vec::with_capacity(given.len());
     let mut texts = String::new();
     for (n, &(name, dataset, text)) in given.iter().enumerate() {
@@ -59,19 +67,29 @@ pub fn hold(
             // Nobody brings anything yet.
             let nothing =
                 file_mapping(mapping.dataset(), false).and_then(|file| Plan::to_reader(&file, &file, 0));
-            bound.push((mapping, Arc::new(nothing.map_err(&named)?), len));
+            bound.push((mapping, Arc::new(nothing.map_err(&named)?), None, len));
             continue;
         }
-        let (layout, mapping, plan) = match known.get(&(text, dataset)) {
+        let Kind { layout, mapping, plan, staged } = match known.get(&(text, dataset)) {
             Some(known) => known.clone(),
             None => {
                 let layout: Layout = text.parse().map_err(&named)?;
                 let mapping = layout.bind(&dataset, units.into()).map_err(&named)?;
-                let planned = || match form.slabs_of(n).and_then(Slabs::boxes) {
-                    Some(boxes) => Plan::from_writer(&mapping, &boxes.mapping()?, unit.into()),
-                    None => Plan::from_writer(&mapping, &file_mapping(&dataset, false)?, unit.into()),
+                let planned = || -> Result<_, LayoutError> {
+                    let file = match form.slabs_of(n).and_then(Slabs::boxes) {
+                        Some(boxes) => boxes.mapping()?,
+                        None => file_mapping(&dataset, false)?,
+                    };
+                    let plan = Plan::from_writer(&mapping, &file, unit.into())?;
+                    // Chunks of several steps are counted when a step ends, and those of a group are not held so long.
+                    let boxes = form.slabs_of(n).and_then(Slabs::boxes);
+                    let is_held =
+                        !matches!(form.body, Body::Group(_)) || boxes.is_none_or(|boxes| boxes.steps == 1);
+                    let staged = if is_held { Staged::of(&mapping, &file, unit)? } else { None };
+                    Ok((Arc::new(plan), staged))
                 };
-                let made = (layout, mapping.clone(), Arc::new(planned().map_err(&named)?));
+                let (plan, staged) = planned().map_err(&named)?;
+                let made = Kind { layout, mapping, plan, staged };
                 known.insert((text, dataset), made.clone());
                 made
             }
@@ -81,35 +99,29 @@ pub fn hold(
             texts.push('|');
         }
         let len = mapping.local_len_bytes(unit.into()).map_err(&named)?;
-        bound.push((mapping, plan, len));
+        bound.push((mapping, plan, staged, len));
     }
-    let laid = lay_out(bound.iter().map(|(_, _, len)| *len));
+    let laid = lay_out(bound.iter().map(|(.., len)| *len));
     let (places, len) = laid.ok_or_else(|| FileError::sys(path, "allocate", Errno::NOMEM))?;
     let begins = match &form.body {
         Body::Packed(packed) => packed.at.clone(),
         _ => vec![0; given.len()],
     };
     let held = bound.into_iter().zip(places).zip(begins).enumerate();
-    let held = held.map(|(n, (((mapping, plan, _), mut at), file_at))| {
+    let held = held.map(|(n, (((mapping, plan, staged, _), mut at), file_at))| {
         let growing = form.growing(n).cloned();
         if growing.is_some() {
             at.end = at.start;
         }
-        Held { mapping, view: view_of(&plan), plan, at, file_at, growing, placed: None }
+        Held { mapping, view: View::writing(&plan), plan, at, file_at, growing, placed: None, staged }
     });
     Ok((held.collect(), len, texts))
-}
-
-/// How the elements of a plan lie in a file in which no other unit's are touched.
-fn view_of(plan: &Plan) -> View {
-    let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
-    View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 }
 }
 
 impl Held {
     /// Has the next step lie there.
     pub fn place(&mut self, placed: Placed) {
-        (self.view, self.plan) = (view_of(&placed.plan), placed.plan.clone());
+        (self.view, self.plan) = (View::writing(&placed.plan), placed.plan.clone());
         self.placed = Some(placed);
     }
 }
@@ -124,19 +136,4 @@ pub fn named(path: &str, name: &str) -> impl Fn(LayoutError) -> FileError {
             FileError::Port(PortError::Bundle { port: port.clone(), source })
         }
     }
-}
-
-/// Whether the pieces of a unit's part are so short that a call for each costs too much, and so close to each
-/// other that windows with gaps save most of the calls.
-pub fn is_scattered(held: &[Held]) -> bool {
-    let (mut bytes, mut pieces, mut windows) = (0u64, 0u64, 0u64);
-    for Held { plan, view, .. } in held {
-        let with_gaps = View { gap: SHARED_GAP_BYTES, ..*view };
-        for table in plan.transfers().iter().flat_map(|t| t.tables()) {
-            pieces += view.pieces(&table);
-            windows += with_gaps.pieces(&table);
-        }
-        bytes += plan.bytes();
-    }
-    bytes / SCATTERED_BYTES < pieces && windows < pieces / 8
 }

@@ -3,11 +3,10 @@
 use super::Options;
 use crate::FileError;
 use polyduct_os::{clock, Errno};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, CWD};
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -160,11 +159,4 @@ impl Drop for FileLock<'_> {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
     }
-}
-
-/// Opens a file again, so that its locks are its own.
-pub fn reopen(file: &File) -> Result<File, Errno> {
-    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::openat(CWD, &by_number, flags, Mode::empty())).map(File::from)
 }

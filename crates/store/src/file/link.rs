@@ -63,7 +63,6 @@ pub fn meet(
     target: Target,
     spec: Spec,
     form: &Form,
-    scattered: bool,
     options: &Options,
     waited: &mut Duration,
 ) -> Result<WriteEnd, FileError> {
@@ -77,8 +76,7 @@ pub fn meet(
             })?;
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
             let draft = Draft::new(target)?;
-            let own = (theirs, scattered);
-            let host = Coordinator::new(listener, draft, form.clone(), spec, own, options);
+            let host = Coordinator::new(listener, draft, form.clone(), spec, theirs, options);
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;
@@ -86,7 +84,7 @@ pub fn meet(
         }
         unit => {
             let (units, program) = (options.port.units, options.port.program.clone());
-            let hello = ToHost::Hello { unit, units, program, spec, scattered };
+            let hello = ToHost::Hello { unit, units, program, spec };
             (Membership::connect(&socket, &hello, &path, options)?, Some(target), None)
         }
     };
@@ -102,16 +100,9 @@ pub fn meet(
         }
         Err(error)
     };
-    let mut welcome = match member.welcome(options, waited) {
+    let welcome = match member.welcome(options, waited) {
         Ok(welcome) => welcome,
         Err(e) => return given_up(member, host, e),
     };
-    if welcome.shared && !form.is_tree() {
-        // Turns are locks on the file, and whoever shares an open file shares its locks.
-        match super::io::reopen(&welcome.file) {
-            Ok(file) => welcome.file = file,
-            Err(e) => return given_up(member, host, FileError::sys(&path, "reopen", e)),
-        }
-    }
     Ok(WriteEnd::Among { member, target, welcome, host })
 }

@@ -77,8 +77,6 @@ enum Ended {
 /// The file, and how to write it.
 pub struct Welcome {
     pub file: File,
-    /// Units write whole windows in turns.
-    pub shared: bool,
     /// The file's name for the time being, where it has one.
     pub temporary: Option<String>,
 }
@@ -133,7 +131,7 @@ impl Membership {
     pub fn welcome(&mut self, options: &Options, waited: &mut Duration) -> Result<Welcome, FileError> {
         let path = self.path.clone();
         match self.wait(&Wait::opening(&path, options, "all other units to open the file"), waited)? {
-            (FromHost::Welcome { shared, temporary }, Some(file)) => Ok(Welcome { file, shared, temporary }),
+            (FromHost::Welcome { temporary }, Some(file)) => Ok(Welcome { file, temporary }),
             _ => Err(self.out_of_turn()),
         }
     }

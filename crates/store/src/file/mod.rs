@@ -16,12 +16,15 @@
 //! | `boxes`, `drafts` | chunks of any shape, and compressed ones: where a byte belongs, and how a chunk becomes a file |
 //! | `wire`, `coordinator`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
+//! | `staged` | arrays of which units have short pieces, put together in memory |
+//! | `ahead` | the disk begins before a file is closed |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
 //! | `sized` | arrays that are read whose size changes |
 //! | `several`, `set`, `arrays` | the two ports of several arrays; those in one file or a set of them |
 //! | `index` | which array is in which file of a set |
 
+mod ahead;
 mod archive;
 mod arrays;
 mod beside;
@@ -50,6 +53,7 @@ pub(crate) mod shape;
 mod sized;
 mod slabs;
 pub(crate) mod source;
+mod staged;
 mod stretch;
 mod target;
 mod tree;

@@ -8,9 +8,9 @@
 //!   windows of the operation, carries them on.
 //!
 //! A reader's window may have gaps, bytes that are read and not used, where that is cheaper than another
-//! call. A writer's has none, unless it writes back what lies in them (see `writer`).
+//! call. A writer's has none: what lies in them is not its own.
 
-use polyduct_layout::{Loop, Op, OpTable, MAX_NEST};
+use polyduct_layout::{Loop, Op, OpTable, Plan, MAX_NEST};
 
 /// Runs from this length on go straight between file and memory: a call costs less than a second copy.
 const DIRECT_BYTES: u64 = 4096;
@@ -18,9 +18,6 @@ const DIRECT_BYTES: u64 = 4096;
 pub const WINDOW_BYTES: u64 = 1 << 20;
 /// Gaps that a reader reads through: about what a call costs.
 pub const READ_GAP_BYTES: u64 = 2048;
-
-/// Gaps that a writer writes back as they were, when units take turns.
-pub const SHARED_GAP_BYTES: u64 = 512;
 
 /// How a table's elements lie in the file and in memory.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +66,12 @@ struct Taken {
 }
 
 impl View {
+    /// Of what a plan writes into a file that is in the standard order.
+    pub fn writing(plan: &Plan) -> View {
+        let elem = plan.transfers().first().map_or(1, |t| t.elem_len());
+        View { file_elem: elem, mem_elem: elem, stride: 1, reading: false, gap: 0 }
+    }
+
     /// Calls `f` for windows that together carry out the table.
     pub fn windows<E>(
         &self,

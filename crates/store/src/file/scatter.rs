@@ -2,7 +2,7 @@
 
 use super::drafts::Drafts;
 use super::io::Io;
-use super::runs::{View, Window, SHARED_GAP_BYTES};
+use super::runs::{View, Window};
 use super::slabs::Chunks;
 use super::{stretch, Options};
 use crate::FileError;
@@ -19,14 +19,21 @@ pub enum What<'a> {
     Stretch { at: u64, bytes: &'a [u8] },
 }
 
+impl What<'_> {
+    /// Bytes of it.
+    pub fn len(&self) -> u64 {
+        match self {
+            What::Part(bytes) | What::Stretch { bytes, .. } => bytes.len() as u64,
+        }
+    }
+}
+
 /// What a writing port has for it.
 pub struct Scatter<'a> {
     pub plan: &'a Plan,
     pub view: View,
     /// The file; where chunks are written their directory.
     pub io: Io<'a>,
-    /// What units lock for their turns.
-    pub turns: Io<'a>,
     pub buffer: &'a mut Vec<u8>,
     pub stats: &'a mut Stats,
     pub step: u64,
@@ -61,11 +68,8 @@ impl<'a> Scatter<'a> {
     /// The same.
     pub fn fill_chunks(&mut self, what: What<'_>, chunks: &'a mut Chunks, at: u64) -> Result<(), FileError> {
         let Io { path, options, .. } = self.io;
-        let shared = self.shared();
         if !*self.reserved {
-            // In turn, as below: what is made longer must not become shorter.
-            let _turn = if shared { Some(self.turns.turn(&mut self.stats.waited)?) } else { None };
-            chunks.reserve(self.step, shared, path, options)?;
+            chunks.reserve(self.step, path, options)?;
             *self.reserved = true;
         }
         self.all(what, &mut Place::Chunks { chunks, step: self.step, at, path, options })
@@ -147,18 +151,8 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         io.reserve(step_at, len)?;
-        if self.shared() {
-            // What lies in a window must be there to be read; where space was reserved, it is.
-            let _turn = self.turns.turn(&mut self.stats.waited)?;
-            io.extend(step_at.saturating_add(len))?;
-        }
         *self.reserved = true;
         Ok(())
-    }
-
-    /// Whether units write whole windows in turns.
-    fn shared(&self) -> bool {
-        self.view.gap > 0
     }
 
     fn all(&mut self, what: What<'_>, place: &mut Place<'_>) -> Result<(), FileError> {
@@ -167,7 +161,6 @@ impl<'a> Scatter<'a> {
                 self.plan.transfers().iter().try_for_each(|transfer| self.transfer(transfer, part, place))
             }
             What::Stretch { at, bytes } => {
-                // It has no gaps, and needs no turn.
                 self.stats.runs += 1;
                 place.write(bytes, at)
             }
@@ -175,32 +168,22 @@ impl<'a> Scatter<'a> {
     }
 
     fn transfer(&mut self, transfer: &Transfer, part: &[u8], place: &mut Place<'_>) -> Result<(), FileError> {
-        let (shared, path, view) = (self.shared(), self.io.path, self.view);
-        // What is longer than a gap does not lie in another unit's window, and may be written at any time.
-        let alone = |len: u64, dense: bool| !shared || (dense && len > SHARED_GAP_BYTES);
+        let (path, view) = (self.io.path, self.view);
         for table in transfer.tables() {
             view.windows(&table, &mut |window| {
                 self.stats.runs += 1;
                 match window {
                     Window::Direct { file, mem, len } => {
-                        let _turn = match alone(len, true) {
-                            true => None,
-                            false => Some(self.turns.turn(&mut self.stats.waited)?),
-                        };
                         let run = part.get(mem as usize..).and_then(|p| p.get(..len as usize));
                         place.write(run.ok_or_else(|| self.misfit(too_short(part, mem + len)))?, file)
                     }
-                    Window::Buffered { file, mem, len, table, dense } => {
-                        let alone = alone(len, dense);
+                    // Without gaps each byte of it is this unit's.
+                    Window::Buffered { file, mem, len, table, .. } => {
                         let len = len as usize;
                         if self.buffer.len() < len {
                             stretch::resize(self.buffer, len, path)?;
                         }
                         let window = &mut self.buffer[..len];
-                        let _turn = if alone { None } else { Some(self.turns.turn(&mut self.stats.waited)?) };
-                        if !dense {
-                            place.read(window, file)?;
-                        }
                         let src = copy::Source::from(part.get(mem as usize..).unwrap_or_default());
                         let copied = copy::execute(table, src, (&mut *window).into());
                         copied.map_err(|source| FileError::Plan { path: path.to_owned(), source })?;
@@ -223,15 +206,6 @@ impl Place<'_> {
             Place::File { io, at: begin } => io.write(bytes, *begin + at),
             Place::Chunks { chunks, step, at: begin, path, options } => {
                 chunks.write(bytes, *step, *begin + at, path, options)
-            }
-        }
-    }
-
-    fn read(&mut self, bytes: &mut [u8], at: u64) -> Result<(), FileError> {
-        match self {
-            Place::File { io, at: begin } => io.read(bytes, *begin + at),
-            Place::Chunks { chunks, step, at: begin, path, options } => {
-                chunks.read(bytes, *step, *begin + at, path, options)
             }
         }
     }

@@ -176,13 +176,11 @@ impl WriteArrays for ArraysWriter {
 
     fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         check_count(self.name(), parts.len(), self.places.len())?;
-        // Each unit begins with another file: those who write short pieces to one hold each other up.
-        let (files, port) = (self.files.len(), &self.options.port);
-        let first = port.unit as usize * files / port.units.max(1) as usize;
-        for file in (first..files).chain(0..first) {
+        // In the same order in all units: they put short pieces together.
+        for (file, writer) in self.files.iter_mut().enumerate() {
             let own = self.places.iter().zip(parts).filter(|(place, _)| **place == file);
             let own: Vec<&[u8]> = own.map(|(_, part)| *part).collect();
-            self.files[file].write_arrays(&own)?;
+            writer.write_arrays(&own)?;
         }
         if let Some((index, _)) = &mut self.index {
             index.write(&[])?;
@@ -236,6 +234,10 @@ impl WriteArrays for ArraysWriter {
                 self.forget_old()?;
             }
             self.settled = true;
+        }
+        if self.next_step() > 0 {
+            // All at once: each waits for the disk.
+            self.files.iter_mut().try_for_each(FileWriter::begin_close)?;
         }
         self.files.iter_mut().try_for_each(|file| file.close().map(drop))?;
         if let Some((index, _)) = &mut self.index {

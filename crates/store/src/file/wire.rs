@@ -52,8 +52,8 @@ impl Spec {
 /// What a unit says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost {
-    /// I want to join. `scattered`: my part lies in very short pieces in the file.
-    Hello { unit: u32, units: u32, program: String, spec: Spec, scattered: bool },
+    /// I want to join.
+    Hello { unit: u32, units: u32, program: String, spec: Spec },
     /// All my bytes of so many steps are in the file.
     Closed { steps: u64 },
     /// I give up.
@@ -63,9 +63,9 @@ pub enum ToHost {
 /// What unit 0 says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// All units are there; the file comes with this. `shared`: units write whole windows of it in turns.
-    /// `temporary` is its name for the time being, where it has to have one.
-    Welcome { shared: bool, temporary: Option<String> },
+    /// All units are there; the file comes with this. `temporary` is its name for the time being, where it has to
+    /// have one.
+    Welcome { temporary: Option<String> },
     /// The file will not be.
     Failed(FileFault),
     /// The file is complete under its name.
@@ -227,18 +227,14 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = |m: &ToHost| postcard::to_allocvec(m).unwrap();
-        let hello =
-            ToHost::Hello { unit: 300, units: 301, program: "p".into(), spec: spec(), scattered: true };
-        let expected = b"\x00\xac\x02\xad\x02\x01p\x03npy\x02\x0c\x08\x03f32\x07block,*\x07\x01";
+        let hello = ToHost::Hello { unit: 300, units: 301, program: "p".into(), spec: spec() };
+        let expected = b"\x00\xac\x02\xad\x02\x01p\x03npy\x02\x0c\x08\x03f32\x07block,*\x07";
         assert_eq!(bytes(&hello), expected);
         assert_eq!(bytes(&ToHost::Closed { steps: 5 }), [1, 5]);
         assert_eq!(bytes(&ToHost::Abort { reason: String::new() }), [2, 0]);
         let bytes = |m: &FromHost| postcard::to_allocvec(m).unwrap();
-        assert_eq!(bytes(&FromHost::Welcome { shared: true, temporary: None }), [0, 1, 0]);
-        assert_eq!(
-            bytes(&FromHost::Welcome { shared: false, temporary: Some("t".into()) }),
-            b"\x00\x00\x01\x01t"
-        );
+        assert_eq!(bytes(&FromHost::Welcome { temporary: None }), [0, 0]);
+        assert_eq!(bytes(&FromHost::Welcome { temporary: Some("t".into()) }), b"\x00\x01\x01t");
         assert_eq!(bytes(&FromHost::Committed), [2]);
         for (fault, body) in [
             (

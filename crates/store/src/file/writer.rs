@@ -3,15 +3,15 @@
 mod end;
 mod sizes;
 mod step;
+mod windows;
 
+use super::ahead::Ahead;
 use super::boxes::Boxes;
 use super::form::{Body, Form};
-use super::held::{hold, is_scattered, Given, Held};
+use super::held::{hold, Given, Held};
 use super::io::Io;
 use super::link::{meet, WriteEnd};
-use super::member::Welcome;
 use super::members::Member;
-use super::runs::SHARED_GAP_BYTES;
 use super::scatter::{Scatter, What};
 use super::slabs::{Chunks, Slabs};
 use super::target::{Draft, Target};
@@ -19,21 +19,18 @@ use super::wire::{self, Spec};
 use super::Options;
 use super::{stretch, values};
 use super::{timed, Format};
+use crate::staging::Staging;
 use crate::team::Team;
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
 use polyduct_port::{Array, ArrayPart, PortError, PortName, Stats};
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use step::StepMut;
-
-/// Turns of many units take longer than short pieces.
-const SHARING_UNITS: u32 = 64;
 
 /// One unit's writing end of a file.
 ///
@@ -54,9 +51,13 @@ pub struct FileWriter {
     /// The same for others; none where there is one array without a name.
     arrays: Vec<ArrayPart>,
     form: Form,
-    /// The files of a Zarr array, and what its units lock for their turns.
+    /// The files of a Zarr array.
     chunks: Option<Chunks>,
-    lock: Option<File>,
+    /// Windows of arrays of which units have short pieces, from the first step on, and how many rounds of them there
+    /// were.
+    staging: Option<Staging>,
+    rounds: u64,
+    ahead: Ahead,
     len: usize,
     next: u64,
     /// Whether there is room for the next step, of which stretches are written.
@@ -147,7 +148,7 @@ impl FileWriter {
     ) -> Result<FileWriter, FileError> {
         let start = clock::now();
         let name = path.display().to_string();
-        let (mut held, len, text) = hold(given, &form, (options.port.unit, options.port.units), &name)?;
+        let (held, len, text) = hold(given, &form, (options.port.unit, options.port.units), &name)?;
         let format = form.format;
         let target = Target::open(path, format, matches!(form.body, Body::Group(_)))?;
         let socket = target.socket_name()?;
@@ -163,21 +164,15 @@ impl FileWriter {
                     layout: wire::cut(&text, 1000),
                     layout_hash: fnv1a(text.bytes()),
                 };
-                let scattered = is_scattered(&held) && options.port.units <= SHARING_UNITS;
-                meet(target, spec, &form, scattered, options, &mut stats.waited)?
+                meet(target, spec, &form, options, &mut stats.waited)?
             }
         };
-        let shared = matches!(link, WriteEnd::Among { welcome: Welcome { shared: true, .. }, .. });
-        if shared {
-            let fixed = held.iter_mut().filter(|held| held.growing.is_none());
-            fixed.for_each(|held| held.view.gap = SHARED_GAP_BYTES);
-        }
         let opened = match &form.body {
             Body::Group(members) => members.make_dirs(link.file(), &name).map(|()| None),
-            _ => form.slabs().map(|slabs| Chunks::open(slabs, (link.file(), ""), shared, &name)).transpose(),
+            _ => form.slabs().map(|slabs| Chunks::open(slabs, (link.file(), ""), &name)).transpose(),
         };
-        let (chunks, lock) = match opened {
-            Ok(opened) => opened.unzip(),
+        let chunks = match opened {
+            Ok(opened) => opened,
             Err(e) => {
                 link.abort(&e.to_string());
                 return Err(e);
@@ -203,7 +198,9 @@ impl FileWriter {
             arrays,
             form,
             chunks,
-            lock: lock.flatten(),
+            staging: None,
+            rounds: 0,
+            ahead: Ahead::default(),
             len,
             next: 0,
             reserved: false,
@@ -262,7 +259,8 @@ impl FileWriter {
         self.stats
     }
 
-    /// Writes this unit's part of the next step. Does not wait for the other units.
+    /// Writes this unit's part of the next step. Does not wait for the other units, but for those arrays that all
+    /// write together: of which units have pieces of less than 8 KiB, or whose size changes.
     ///
     /// # Errors
     /// [`PortError::WrongSize`]; [`PortError::Interrupted`] and [`PortError::Timeout`], after which the step
@@ -312,10 +310,12 @@ impl FileWriter {
         let mut copied = Duration::ZERO;
         let written = timed(&mut copied, || {
             while let Some(part) = parts.get(self.done) {
-                self.scatter(self.done, self.next, What::Part(part))?;
+                if self.held[self.done].staged.is_none() {
+                    self.scatter(self.done, self.next, What::Part(part))?;
+                }
                 self.done += 1;
             }
-            Ok(())
+            self.write_windows(parts)
         });
         self.stats.copied += copied;
         written.map_err(|e| self.reason(e)).map_err(|e| self.fail(e))?;
@@ -441,7 +441,8 @@ impl FileWriter {
 
     /// Carries the plan out for the next step, or writes a stretch of it.
     fn scatter(&mut self, array: usize, step: u64, what: What<'_>) -> Result<(), FileError> {
-        let FileWriter { state, path, options, held, form, chunks, lock, buffer, stats, reserved, .. } = self;
+        let FileWriter { state, path, options, held, form, chunks, buffer, stats, reserved, ahead, .. } =
+            self;
         let State::Open(link) = state else {
             return Err(FileError::Port(PortError::Closed { port: PortName::File(path.clone()) }));
         };
@@ -458,19 +459,23 @@ impl FileWriter {
                 return Ok(());
             }
             // Thousands of arrays would keep as many files open.
-            opened = Some(Chunks::open(slabs, (io.file, &format!("{name}/")), view.gap > 0, path)?);
+            opened = Some(Chunks::open(slabs, (io.file, &format!("{name}/")), path)?);
         }
-        let (chunks, lock, reserved) = match &mut opened {
-            Some((chunks, lock)) => (Some(chunks), lock.as_ref(), &mut own),
-            None => (chunks.as_mut(), lock.as_ref(), reserved),
+        let (chunks, reserved) = match &mut opened {
+            Some(chunks) => (Some(chunks), &mut own),
+            None => (chunks.as_mut(), reserved),
         };
-        let turns = Io { file: lock.unwrap_or(io.file), ..io };
-        let mut scatter = Scatter { plan, view: *view, io, turns, buffer, stats, step, reserved };
+        let mut scatter = Scatter { plan, view: *view, io, buffer, stats, step, reserved };
         match chunks {
             Some(Chunks { drafts: Some(drafts), .. }) => scatter.fill_drafts(what, drafts),
             Some(chunks) => scatter.fill_chunks(what, chunks, base),
             None if placed.is_some() => scatter.fill_file(what, (form.data_at + base, len), 0),
             None => scatter.fill_file(what, (form.step_at(step), form.dataset.len_bytes()), *file_at),
+        }?;
+        // One of the units is enough.
+        if options.port.unit == 0 && !form.is_tree() {
+            ahead.wrote(io.file, what.len());
         }
+        Ok(())
     }
 }

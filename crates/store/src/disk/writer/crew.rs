@@ -1,8 +1,9 @@
 //! The units of a program that write together, and what they share, however many datasets they write.
 
 use super::commit::End;
-use crate::disk::staging::{Staging, Windows};
+use crate::disk::windows::Windows;
 use crate::disk::{Store, StoreError};
+use crate::staging::Staging;
 use crate::team::{Stage, Team};
 use polyduct_os::clock;
 use polyduct_port::{PortError, PortName};
@@ -32,10 +33,14 @@ impl Crew {
     ///
     /// # Errors
     /// As [`Staging::new`].
-    pub fn share_memory(&mut self, windows: impl Iterator<Item = Windows>) -> Result<(), StoreError> {
-        let Some(longest) = windows.max_by_key(|windows| windows.bytes()) else { return Ok(()) };
+    pub fn share_memory(
+        &mut self,
+        windows: impl Iterator<Item = Windows>,
+        units: u32,
+    ) -> Result<(), StoreError> {
+        let Some(longest) = windows.map(Windows::bytes).max() else { return Ok(()) };
         let team = self.team()?;
-        self.staging = Some(Staging::new(&self.store.shown, team, longest)?);
+        self.staging = Some(Staging::new(&self.store.shown, team, units, longest)?);
         Ok(())
     }
 

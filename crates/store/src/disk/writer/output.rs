@@ -6,8 +6,8 @@ use super::crew::Crew;
 use super::growing::Grown;
 use crate::disk::io::{Identity, RowIo};
 use crate::disk::meta::{check_name, Meta};
-use crate::disk::staging::{is_straight, Windows};
 use crate::disk::turn::InUse;
+use crate::disk::windows::{is_straight, Windows};
 use crate::disk::{Fill, Store, StoreError};
 use crate::file::Options;
 use crate::npy::Descr;
@@ -174,7 +174,7 @@ pub(in crate::disk) fn open(
         output.appends_to = append.then_some(was);
     }
     let staged = outputs.iter().filter(|output| !output.is_straight).map(|output| output.windows);
-    crew.share_memory(staged)?;
+    crew.share_memory(staged, options.port.units)?;
     Ok((crew, outputs))
 }
 

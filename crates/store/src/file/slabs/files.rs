@@ -14,8 +14,6 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 
-/// What units lock for their turns while the array is written.
-const LOCK: &str = "lock";
 /// Files that a unit keeps open.
 const OPEN_FILES: usize = 8;
 /// A new file may be read and written by whom the user's mask allows.
@@ -114,31 +112,20 @@ pub struct Chunks {
     at: String,
     /// The one used last stands last.
     open: Vec<(Chunk, File)>,
-    /// Units write whole windows in turns, and so read what lies in them.
-    shared: bool,
     /// Where chunks are boxes, what is written instead of the files above.
     pub drafts: Option<Drafts>,
 }
 
 impl Chunks {
-    /// The files of an array in a directory or a place in it (names each with a `/`), and where units write in turns
-    /// the file that they lock.
+    /// The files of an array in a directory or a place in it (names each with a `/`).
     ///
     /// # Errors
     /// [`FileError::System`].
-    pub fn open(
-        slabs: &Slabs,
-        (dir, at): (&File, &str),
-        shared: bool,
-        path: &str,
-    ) -> Result<(Chunks, Option<File>), FileError> {
+    pub fn open(slabs: &Slabs, (dir, at): (&File, &str), path: &str) -> Result<Chunks, FileError> {
         let dir = dir.try_clone().map_err(|e| FileError::io(path, "duplicate its descriptor", &e))?;
-        let lock = shared.then(|| open_chunk(&dir, &format!("{at}{LOCK}"))).transpose();
-        let lock = lock.map_err(|e| FileError::sys(path, "create a file to lock", e))?;
         let drafts =
             slabs.boxes().map(|boxes| Drafts::new(boxes, slabs.dataset, (&dir, at), path)).transpose()?;
-        let at = at.to_owned();
-        Ok((Chunks { slabs: slabs.clone(), dir, at, open: Vec::new(), shared, drafts }, lock))
+        Ok(Chunks { slabs: slabs.clone(), dir, at: at.to_owned(), open: Vec::new(), drafts })
     }
 
     /// Writes bytes of a step.
@@ -164,29 +151,6 @@ impl Chunks {
         Ok(())
     }
 
-    /// Reads bytes of a step, where units write in turns.
-    ///
-    /// # Errors
-    /// As [`Io::read`].
-    pub fn read(
-        &mut self,
-        mut bytes: &mut [u8],
-        step: u64,
-        mut offset: u64,
-        path: &str,
-        options: &Options,
-    ) -> Result<(), FileError> {
-        while !bytes.is_empty() {
-            let spot = self.slabs.locate(step, offset);
-            let now = bytes.len().min(usize::try_from(spot.left).unwrap_or(usize::MAX)).max(1);
-            let (piece, rest) = bytes.split_at_mut(now);
-            let file = self.file(spot, path, options)?;
-            Io { file, path, options }.read(piece, spot.at)?;
-            (bytes, offset) = (rest, offset + now as u64);
-        }
-        Ok(())
-    }
-
     /// The file of a chunk, with room for what this step brings.
     fn file(&mut self, spot: Spot, path: &str, options: &Options) -> Result<&File, FileError> {
         if let Some(at) = self.open.iter().position(|(chunk, _)| *chunk == spot.chunk) {
@@ -198,10 +162,6 @@ impl Chunks {
             if let Cut::Within { .. } = self.slabs.cut {
                 let (io, len) = (Io { file: &file, path, options }, self.slabs.chunk_len(1));
                 io.reserve(0, len)?;
-                // All make it as long as this.
-                if self.shared {
-                    io.extend(len)?;
-                }
             }
             if self.open.len() == OPEN_FILES {
                 self.open.remove(0);
@@ -218,22 +178,13 @@ impl Chunks {
     ///
     /// # Errors
     /// As [`Io::reserve`].
-    pub fn reserve(
-        &mut self,
-        step: u64,
-        shared: bool,
-        path: &str,
-        options: &Options,
-    ) -> Result<(), FileError> {
+    pub fn reserve(&mut self, step: u64, path: &str, options: &Options) -> Result<(), FileError> {
         let len = self.slabs.dataset.len_bytes();
         if let (Cut::Steps(_), 1..) = (self.slabs.cut, len) {
             let spot = self.slabs.locate(step, 0);
             let file = self.file(spot, path, options)?;
             let io = Io { file, path, options };
             io.reserve(spot.at, len)?;
-            if shared {
-                io.extend(spot.at + len)?;
-            }
         }
         Ok(())
     }

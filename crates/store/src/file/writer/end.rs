@@ -19,7 +19,7 @@ impl FileWriter {
     /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
     /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
-        (self.chunks, self.team) = (None, None);
+        (self.chunks, self.staging, self.team) = (None, None, None);
         if self.form.has_names() && self.next == 0 && matches!(self.state, State::Open(_)) {
             self.abort("it wrote nothing");
             let problem = "its arrays were not written, and there is no file";
@@ -37,13 +37,9 @@ impl FileWriter {
                     return Err(e);
                 }
             }
-            State::Open(mut link) => {
-                let said = match &mut link {
-                    WriteEnd::Among { member, .. } => member.say_closed(self.next, &self.options),
-                    WriteEnd::Alone(_) => Ok(()),
-                };
-                self.state = State::Closing(link);
-                said.map_err(|e| self.fail(e))?;
+            State::Open(link) => {
+                self.state = State::Open(link);
+                self.begin_close()?;
                 return self.close();
             }
             State::Closing(mut link) => {
@@ -76,6 +72,20 @@ impl FileWriter {
         }
         (self.buffer, self.part) = (Vec::new(), Vec::new());
         Ok(self.stats)
+    }
+
+    /// Says that this unit has ended the file, without waiting for the others: unit 0 makes it last and names it while
+    /// this one does something else. The only unit [does](Self::close) that itself.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    pub(in crate::file) fn begin_close(&mut self) -> Result<(), FileError> {
+        let State::Open(WriteEnd::Among { member, .. }) = &mut self.state else { return Ok(()) };
+        let said = member.say_closed(self.next, &self.options);
+        if let State::Open(link) = std::mem::replace(&mut self.state, State::Closed) {
+            self.state = State::Closing(link);
+        }
+        said.map_err(|e| self.fail(e))
     }
 
     /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be

@@ -73,9 +73,10 @@ impl FileWriter {
         }
     }
 
-    /// Joins the others, where the sizes of arrays change: they say what they bring of each step.
+    /// Joins the others, where the sizes of arrays change, and units say what they bring of each step, or where they
+    /// put arrays together.
     pub(super) fn meet_team(&mut self, name: &[u8]) -> Result<(), FileError> {
-        if self.held.iter().any(|held| held.growing.is_some()) {
+        if self.held.iter().any(|held| held.growing.is_some() || held.staged.is_some()) {
             let name: String = name.iter().map(|&byte| char::from(byte)).collect();
             let team = Team::join(&self.path, &name, &self.options).map_err(FileError::from);
             self.team = Some(team.map_err(|e| self.end_with(e))?);
@@ -85,13 +86,13 @@ impl FileWriter {
 
     /// An error after which nothing can be written, because the units do not know of each other how far they are.
     /// Others may have failed before.
-    fn end_with(&mut self, error: FileError) -> FileError {
+    pub(super) fn end_with(&mut self, error: FileError) -> FileError {
         let error = self.news(error);
         match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
             State::Open(link) | State::Closing(link) => link.leave(&error),
             State::Closed | State::Failed(_) => {}
         }
-        (self.team, self.chunks) = (None, None);
+        (self.team, self.staging, self.chunks) = (None, None, None);
         error
     }
 }
