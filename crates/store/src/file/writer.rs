@@ -264,7 +264,7 @@ impl FileWriter {
     ///
     /// # Errors
     /// [`PortError::WrongSize`]; [`PortError::Interrupted`] and [`PortError::Timeout`], after which the step
-    /// can be written again; [`FileError::NoSpace`], [`FileError::System`], and what has become of other
+    /// can be written again, but for what all write together; [`FileError::NoSpace`], [`FileError::System`], and what has become of other
     /// units, after which there will be no file.
     pub fn write(&mut self, part: &[u8]) -> Result<(), FileError> {
         self.check_open()?;
