@@ -94,10 +94,11 @@ $(PEERS)/ready: bench/peers/setup.sh
 	@touch $@
 
 # A row that falls short fails the whole, but not before every table is printed.
-bench: build $(PEERS)/ready
+bench: build $(PEERS)/ready $(TORCH)/installed
 	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
 	for table in pipe hosts message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
+	for script in weights sets; do echo "bench/$$script.py"; $(TORCH)/bin/python bench/$$script.py || status=1; done; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.

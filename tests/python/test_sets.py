@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,35 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
         if "a" in step:
             np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
             np.testing.assert_array_equal(step["b"], np.tile(np.repeat([1, 2, 3, 4], 16), (900, 1)))
+
+
+@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "m.npy"])
+def test_a_unit_that_gives_up_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
+    arrays = {"x": Array((polyduct.Open(5), 2), "i2")} if name == "m.npy" else {"b": Array((900, 64), "f4", "*,block")}
+    path, opened, told = tmp_path / name, threading.Barrier(2), []
+
+    def unit(n: int) -> None:
+        out = polyduct.open(path, "w", arrays=arrays, unit=n, units=2, program="two")
+        opened.wait()
+        if n == 1:
+            out.abort()
+            told.append(out)  # It is not collected yet.
+            return
+        part = np.zeros((3, 2), "i2") if name == "m.npy" else np.zeros((900, 32), "f4")
+        try:
+            out.write({next(iter(arrays)): part})
+            out.close()
+        except polyduct.Error as e:
+            told.append(e)
+
+    units = [threading.Thread(target=unit, args=(n,)) for n in range(2)]
+    for one in units:
+        one.start()
+    for one in units:
+        one.join(60)
+        assert not one.is_alive()
+    assert [type(e) for e in told if isinstance(e, Exception)] == [polyduct.PeerAborted], told
+    assert os.listdir(tmp_path) == []
 
 
 def write_particles(path: Path | str, only: str | None = None) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@
 //! | `boxes`, `drafts` | chunks of any shape, and compressed ones: where a byte belongs, and how a chunk becomes a file |
 //! | `wire`, `coordinator`, `member`, `link` | how the units of a writing program agree, and notice who is lost |
 //! | `stretch` | a step in stretches, so that nobody has to hold all of it |
-//! | `staged` | arrays of which units have short pieces, put together in memory |
+//! | `staged`, `together` | arrays of which units have short pieces, put together in memory, and by whom |
 //! | `ahead` | the disk begins before a file is closed |
 //! | `work`, `scatter` | a transfer from a file to memory, and a unit's part or a stretch to files |
 //! | `reader`, `writer` | the two ports |
@@ -56,6 +56,7 @@ pub(crate) mod source;
 mod staged;
 mod stretch;
 mod target;
+mod together;
 mod tree;
 pub(crate) mod values;
 #[doc(hidden)]

@@ -4,6 +4,7 @@ use super::index::{self, Index, MAX_FILES};
 use super::packed::bundle;
 use super::scatter::What;
 use super::several::{check_count, WriteArrays};
+use super::together::Together;
 use super::{values, FileWriter, Format, Options};
 use crate::FileError;
 use polyduct_os::Errno;
@@ -64,12 +65,12 @@ impl ArraysWriter {
                 expected: format!("a number that makes at most {MAX_FILES}").into(),
             }));
         }
-        let mut files = Vec::with_capacity(count);
+        let (mut files, together) = (Vec::with_capacity(count), Together::default());
         for file in 0..count {
             let of = |(place, array): (&usize, &Array)| (*place == file).then(|| array.clone());
             let own: Vec<Array> = places.iter().zip(arrays).filter_map(of).collect();
             let path = if is_set { index::file_of(path, file, count) } else { path.to_owned() };
-            files.push(FileWriter::open_arrays(&path, format, &own, options)?);
+            files.push(FileWriter::open_arrays(&path, format, &own, options, together.clone())?);
         }
         let index = is_set.then(|| FileWriter::open_text(path, options)).transpose()?;
         let mut parts: Vec<ArrayPart> = Vec::with_capacity(arrays.len());

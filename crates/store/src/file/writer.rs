@@ -15,12 +15,11 @@ use super::members::Member;
 use super::scatter::{Scatter, What};
 use super::slabs::{Chunks, Slabs};
 use super::target::{Draft, Target};
+use super::together::Together;
 use super::wire::{self, Spec};
 use super::Options;
 use super::{stretch, values};
 use super::{timed, Format};
-use crate::staging::Staging;
-use crate::team::Team;
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
@@ -42,8 +41,8 @@ pub use step::StepMut;
 /// dimension.
 pub struct FileWriter {
     state: State,
-    /// Where the sizes of arrays change: the others, who say what they bring.
-    team: Option<Team>,
+    /// The others, where all write together.
+    together: Together,
     path: String,
     options: Options,
     /// What this unit has of each array: of one, or of several in a `.safetensors` file.
@@ -53,10 +52,6 @@ pub struct FileWriter {
     form: Form,
     /// The files of a Zarr array.
     chunks: Option<Chunks>,
-    /// Windows of arrays of which units have short pieces, from the first step on, and how many rounds of them there
-    /// were.
-    staging: Option<Staging>,
-    rounds: u64,
     ahead: Ahead,
     len: usize,
     next: u64,
@@ -102,12 +97,12 @@ impl FileWriter {
         let bound = || layout.parse::<Layout>()?.bind(dataset, options.port.units.into());
         bound().map_err(FileError::layout(&name))?;
         let form = Form::new(format, *dataset, options, &name)?;
-        FileWriter::begin(path, form, &[("", *dataset, layout)], options)
+        FileWriter::begin(path, form, &[("", *dataset, layout)], options, Together::default())
     }
 
     /// Opens a `.safetensors` or `.npz` file, which has one step, or a group of Zarr to write unit
     /// `options.port.unit`'s part of each of several arrays, each straight to its place, and waits until all units
-    /// have come.
+    /// have come. The files of a set are written `together` with the same units.
     ///
     /// # Errors
     /// As [`open`](FileWriter::open); [`PortError::Bundle`] for names that cannot be, arrays whose size changes, and
@@ -117,13 +112,14 @@ impl FileWriter {
         format: Format,
         arrays: &[Array],
         options: &Options,
+        together: Together,
     ) -> Result<FileWriter, FileError> {
         let name = path.display().to_string();
         options.check(|| PortName::File(name.clone()))?;
         let form = Form::of_arrays(format, arrays, options, &name)?;
         let given: Vec<Given<'_>> =
             arrays.iter().map(|array| (&array.name[..], array.dataset, &array.layout[..])).collect();
-        FileWriter::begin(path, form, &given, options)
+        FileWriter::begin(path, form, &given, options, together)
     }
 
     /// Opens a file of text, which unit 0 says before it closes, and waits until all units have come. Each writes one
@@ -137,7 +133,8 @@ impl FileWriter {
     ) -> Result<(FileWriter, Arc<Mutex<String>>), FileError> {
         let (form, text) = Form::of_text(&path.display().to_string())?;
         let nothing = form.dataset;
-        Ok((FileWriter::begin(path, form, &[("", nothing, "block")], options)?, text))
+        let given = [("", nothing, "block")];
+        Ok((FileWriter::begin(path, form, &given, options, Together::default())?, text))
     }
 
     fn begin(
@@ -145,6 +142,7 @@ impl FileWriter {
         form: Form,
         given: &[Given<'_>],
         options: &Options,
+        together: Together,
     ) -> Result<FileWriter, FileError> {
         let start = clock::now();
         let name = path.display().to_string();
@@ -191,15 +189,13 @@ impl FileWriter {
         };
         let mut writer = FileWriter {
             state: State::Open(link),
-            team: None,
+            together,
             path: name,
             options: options.clone(),
             held,
             arrays,
             form,
             chunks,
-            staging: None,
-            rounds: 0,
             ahead: Ahead::default(),
             len,
             next: 0,

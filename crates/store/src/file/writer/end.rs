@@ -19,7 +19,8 @@ impl FileWriter {
     /// [`FileError::System`]: there will be no file, and what was there is unchanged. [`PortError::Timeout`]
     /// and [`PortError::Interrupted`], after which one may close again, to go on waiting.
     pub fn close(&mut self) -> Result<Stats, FileError> {
-        (self.chunks, self.staging, self.team) = (None, None, None);
+        self.chunks = None;
+        self.together.leave();
         if self.form.has_names() && self.next == 0 && matches!(self.state, State::Open(_)) {
             self.abort("it wrote nothing");
             let problem = "its arrays were not written, and there is no file";
@@ -93,6 +94,7 @@ impl FileWriter {
     pub fn abort(&mut self, reason: &str) {
         let error = FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) });
         self.chunks = None;
+        self.together.leave();
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open(link) | State::Closing(link) => {
                 link.abort(reason);
@@ -142,6 +144,8 @@ impl FileWriter {
     pub(super) fn fail(&mut self, error: FileError) -> FileError {
         if error.scope() == Scope::Port {
             self.chunks = None;
+            // Whoever waits for this unit learns it.
+            self.together.leave();
             match std::mem::replace(&mut self.state, State::Failed(error.clone())) {
                 State::Open(link) | State::Closing(link) => link.leave(&error),
                 State::Closed | State::Failed(_) => {}

@@ -5,7 +5,6 @@ use crate::file::held::Held;
 use crate::file::packed::bundle;
 use crate::file::several::fixed;
 use crate::ragged::{self, Growing, Unsettled};
-use crate::team::Team;
 use crate::FileError;
 use polyduct_os::clock;
 use polyduct_port::{PortError, PortName};
@@ -43,16 +42,15 @@ impl FileWriter {
         if !self.held.iter().any(|held| held.growing.is_some() && held.placed.is_none()) {
             return Ok(());
         }
-        let Some(team) = &self.team else {
-            return Err(FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) }));
-        };
+        let Some(meeting) = self.together.take() else { return Err(self.nobody()) };
         let shape = |held: &'_ Held| held.mapping.dataset().shape().to_vec();
         let shapes: Vec<Vec<u64>> = self.held.iter().map(shape).collect();
         let growing = self.held.iter().zip(&shapes);
         let growing: Vec<(&Growing, &[u64])> =
             growing.filter_map(|(held, shape)| Some((held.growing.as_ref()?, &shape[..]))).collect();
         let start = clock::now();
-        let settled = ragged::settle(team, &growing);
+        let settled = ragged::settle(&meeting.team, &growing);
+        self.together.give(meeting);
         self.stats.waited += clock::now().saturating_sub(start);
         let settled = settled.map_err(|e| match e {
             Unsettled::Said(e) => bundle(&self.path)(e),
@@ -78,8 +76,9 @@ impl FileWriter {
     pub(super) fn meet_team(&mut self, name: &[u8]) -> Result<(), FileError> {
         if self.held.iter().any(|held| held.growing.is_some() || held.staged.is_some()) {
             let name: String = name.iter().map(|&byte| char::from(byte)).collect();
-            let team = Team::join(&self.path, &name, &self.options).map_err(FileError::from);
-            self.team = Some(team.map_err(|e| self.end_with(e))?);
+            let staged = self.held.iter().filter_map(|held| held.staged.as_deref());
+            let joined = self.together.join(staged, (&self.path, &name), &self.options);
+            joined.map_err(|e| self.end_with(e))?;
         }
         Ok(())
     }
@@ -92,7 +91,13 @@ impl FileWriter {
             State::Open(link) | State::Closing(link) => link.leave(&error),
             State::Closed | State::Failed(_) => {}
         }
-        (self.team, self.staging, self.chunks) = (None, None, None);
+        self.chunks = None;
+        self.together.leave();
         error
+    }
+
+    /// The others have been left, for this file or another of the set.
+    pub(super) fn nobody(&self) -> FileError {
+        FileError::Port(PortError::Closed { port: PortName::File(self.path.clone()) })
     }
 }

@@ -5,8 +5,8 @@ use crate::disk::StoreError;
 use crate::file::scatter::What;
 use crate::file::staged::Staged;
 use crate::file::stretch;
-use crate::staging::Staging;
-use crate::team::{Stage, Team};
+use crate::file::together::Meeting;
+use crate::team::Stage;
 use crate::FileError;
 use polyduct_copy::{Kernels, Source};
 use polyduct_layout::{Loop, OpTable};
@@ -26,27 +26,21 @@ impl FileWriter {
         if staged.is_empty() {
             return Ok(());
         }
-        let Some(team) = self.team.take() else { return Ok(()) };
-        let moved = self.move_windows(&team, &staged, parts);
-        self.team = Some(team);
+        let Some(mut meeting) = self.together.take() else { return Err(self.nobody()) };
+        let moved = self.move_windows(&mut meeting, &staged, parts);
+        self.together.give(meeting);
         // Others may have come further, or not so far: nobody can do it again.
         moved.map_err(|e| self.end_with(e))
     }
 
     fn move_windows(
         &mut self,
-        team: &Team,
+        meeting: &mut Meeting,
         staged: &[(usize, Arc<Staged>)],
         parts: &[&[u8]],
     ) -> Result<(), FileError> {
-        let (units, unit) = (self.options.port.units as usize, team.unit() as usize);
-        let mut staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => {
-                let longest = staged.iter().map(|(_, staged)| staged.window_bytes()).max().unwrap_or(0);
-                Staging::new(&self.path, team, self.options.port.units, longest)?
-            }
-        };
+        let (units, unit) = (self.options.port.units as usize, meeting.team.unit() as usize);
+        let longest = self.together.longest();
         let kernels = Kernels::detect();
         let windows: Vec<(usize, &Staged, u64)> = staged
             .iter()
@@ -54,7 +48,8 @@ impl FileWriter {
             .collect();
         let mut bytes = Vec::new();
         for here in windows.chunks(units) {
-            let half = self.rounds;
+            let half = meeting.rounds;
+            let staging = meeting.staging(&self.path, units as u32, longest)?;
             let mut able = Ok(());
             for (owner, &(array, staged, window)) in (0..).zip(here) {
                 let Some(transfer) = staged.transfer(window) else { continue };
@@ -65,10 +60,11 @@ impl FileWriter {
                 }
             }
             let waiting = clock::now();
-            let met = team.meet(Stage::Step, able);
+            let met = meeting.team.meet(Stage::Step, able);
             self.stats.waited += clock::now().saturating_sub(waiting);
             met?;
-            self.rounds += 1;
+            meeting.rounds += 1;
+            let staging = meeting.staging(&self.path, units as u32, longest)?;
             let Some(&(array, staged, window)) = here.get(unit) else { continue };
             let (at, len) = staged.extent(window);
             stretch::resize(&mut bytes, len as usize, &self.path)?;
@@ -78,7 +74,6 @@ impl FileWriter {
             copied.map_err(StoreError::plan(&self.path))?;
             self.scatter(array, self.next, What::Stretch { at, bytes: &bytes })?;
         }
-        self.staging = Some(staging);
         // Chunks of several steps count what was written as a whole.
         match self.chunks.as_mut().and_then(|chunks| chunks.drafts.as_mut()) {
             Some(drafts) => drafts.count(&mut self.stats.waited, &self.path, &self.options),
