@@ -5,6 +5,7 @@ VENV   := .venv
 PEERS  := .peers
 BIN    := $(VENV)/bin/polyduct
 LAB    := cargo run --quiet --release --locked -p polyduct-bench --
+SCRIPT := .venv-torch/bin/python
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python test-torch bench bench-plots lint clean
@@ -98,7 +99,7 @@ bench: build $(PEERS)/ready $(TORCH)/installed
 	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
 	for table in pipe hosts message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
-	for script in weights sets; do echo "bench/$$script.py"; $(TORCH)/bin/python bench/$$script.py || status=1; done; \
+	for script in weights sets; do echo "bench/$$script.py"; $(SCRIPT) bench/$$script.py || status=1; done; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.

@@ -145,16 +145,28 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
     let tables = |short: &str| {
         let command = fake("command", &format!("echo \"table $1\"; [ \"$1\" != {short} ]"));
         let mut make = Command::new("make");
-        make.args(["-s", "-C", root, "-o", "build", "-o", ".peers/ready", "bench"])
-            .arg(format!("LAB={command}"))
-            .env_remove("MAKEFLAGS");
+        make.args([
+            "-s",
+            "-C",
+            root,
+            "-o",
+            "build",
+            "-o",
+            ".peers/ready",
+            "-o",
+            ".venv-torch/installed",
+            "bench",
+        ])
+        .args([format!("LAB={command}"), format!("SCRIPT={command}")])
+        .env_remove("MAKEFLAGS");
         let o = make.output().unwrap();
         let printed = text(&o.stdout);
         let tables: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("table ")).collect();
-        assert_eq!(tables, ["pipe", "hosts", "message", "disk"], "{printed}{}", text(&o.stderr));
+        let expected = ["pipe", "hosts", "message", "disk", "bench/weights.py", "bench/sets.py"];
+        assert_eq!(tables, expected, "{printed}{}", text(&o.stderr));
         o.status.success()
     };
-    assert!(!tables("pipe") && !tables("disk") && tables("none"));
+    assert!(!tables("pipe") && !tables("bench/weights.py") && tables("none"));
 }
 
 /// Rows of pipes between two hosts, measured briefly: `check` sees each where the system allows namespaces.
