@@ -437,3 +437,33 @@ def test_two_arrays_of_numpy_in_a_file_are_one_where_the_second_says_nothing(tmp
         np.save(file, np.array([0, 2, 6]))
     with polyduct.open(path, layouts="...", **ALONE) as port:
         assert [step["two"].shape for step in port] == [(2, 8), (4, 8)]
+
+
+def test_steps_whose_size_changes_are_copied_out_of_a_pipe_and_into_one(tmp_path: Path) -> None:
+    """Each unit of the copy has another part of them than a unit of the writers."""
+    command = [Path(sys.executable).parent / "polyduct", "cp", "--units", "2"]
+    pipes, path = [f"pipe:cp-{n}-{os.getpid()}" for n in range(2)], tmp_path / "out.zarr"
+    arrays = {"x": Array((polyduct.Open(12), 3), "f4"), "m": Array((6, 4), "i2", "block,*", changes=True)}
+
+    def unit(n: int) -> None:
+        with polyduct.open(pipes[0], "w", arrays=arrays, unit=n, units=3, program="writers", timeout=60) as out:
+            for number in range(4):
+                with out.step(time=number) as s:
+                    s.bring("x", 3 * number + n if number != 2 else 0)[...] = 10 * number + n
+                    s.bring("m", (number + 1, 4))[...] = number
+
+    units = [threading.Thread(target=unit, args=(n,)) for n in range(3)]
+    for one in units:
+        one.start()
+    subprocess.run([*command, pipes[0], path], check=True, timeout=60)
+    for one in units:
+        one.join()
+    copy = subprocess.Popen([*command, path, pipes[1]])
+    with polyduct.open(pipes[1], layouts={"x": "...", "m": "..."}, timeout=60, **ALONE) as port:
+        for number, step in enumerate(port):
+            many = [0 if number == 2 else 3 * number + n for n in range(3)]
+            expected = np.repeat([10 * number + n for n in range(3)], many)
+            np.testing.assert_array_equal(step["x"], np.tile(expected[:, None], (1, 3)).astype("f4"))
+            assert step["m"].shape == (number + 1, 4) and step.values == {"time": number}
+        assert number == 3
+    assert copy.wait(60) == 0
