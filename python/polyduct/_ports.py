@@ -138,8 +138,8 @@ def open(
         their names, which may have dictionaries in it (``"encoder/0/weight"``). Each is a `polyduct.Array`,
         or an array that is like it, of which every unit has all or, where it says so itself, its part (see
         `layout_of`). Or a Dataset of xarray, whose variables and coordinates they are; readers make one of a step
-        (`ReadStep.dataset`). A pipe and a group of Zarr take them in each step; a ``.safetensors`` or ``.npz`` file, and a
-        set of files, in one.
+        (`ReadStep.dataset`). A pipe, a group of Zarr and a folder of a store take them in each step; a ``.safetensors``
+        or ``.npz`` file, and a set of files, in one; and ``PATH.npy`` one array in each step, whose size changes.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
         where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that

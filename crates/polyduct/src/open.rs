@@ -294,7 +294,7 @@ impl Open {
     ///
     /// # Errors
     /// As [`write`](Open::write); [`Error::Misuse`] for other ends than pipes, `.safetensors` files, sets of
-    /// them, `.npz` files and groups of Zarr.
+    /// them, `.npz` files, groups of Zarr and folders of stores, and, for one array whose size changes, `.npy`.
     pub fn write_arrays(self, arrays: &[Array]) -> Result<Writer, Error> {
         self.write_given(&Given::Bundle(arrays.to_vec()), "")
     }
