@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_told() -> None:
     with pytest.raises(polyduct.BadOption, match="say what each has"):
         polyduct.open(url, "w", arrays={"a": Array(4, "f4")}, unit=0, units=2)
     with pytest.raises(polyduct.Misuse, match="through a pipe"):
-        polyduct.open("some.npy", "w", arrays=STATE, **OPEN)
+        polyduct.open("some.raw", "w", arrays=STATE, **OPEN)
 
 
 def test_they_show_themselves() -> None:
