@@ -56,18 +56,6 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
         self._len = self._port.len_bytes
         self._memory: _arrays.Bytes | None = None
         self._step: ReadStep | None = None
-        self._number: int | None = None
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end of the stream was reached: no more steps will come."""
-        return self._ended
-
-    @property
-    def number(self) -> int | None:
-        """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
-        return self._number
 
     def read(self, out: Mapping[Any, Any] | Arrays | None = None, timeout: float | None = None) -> ReadStep | None:
         """Waits for the next step and gives this unit's part of each array: in the arrays of ``out``, which

@@ -42,18 +42,6 @@ class Reader(_ArrayPort, ReadsSteps[Array]):
         dtype = given if local is None or not same(local, given) and elem != "bf16" else local
         self._start_array(url, dtype, options["timeout"])
         self._array: Array | None = None
-        self._number: int | None = None
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end of the stream was reached: no more steps will come."""
-        return self._ended
-
-    @property
-    def number(self) -> int | None:
-        """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
-        return self._number
 
     def read(self, out: Array | None = None, timeout: float | None = None) -> Array | None:
         """Waits for the next step and gives this unit's part of it: in ``out``, or in a new array. None at

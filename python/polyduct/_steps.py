@@ -39,7 +39,18 @@ class Comes(Generic[T]):
 class ReadsSteps(Comes[T]):
     """A reading port: gives its steps, each within the port's patience."""
 
-    __slots__ = ()
+    _number: int | None = None
+    _ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the stream was reached: no more steps will come."""
+        return self._ended
+
+    @property
+    def number(self) -> int | None:
+        """The writer's number of the step that was read last, from 0. It tells what a lossy queue dropped."""
+        return self._number
 
     def _next(self, timeout: float | None) -> T:
         raise NotImplementedError

@@ -254,6 +254,7 @@ fn changing() -> Vec<Array> {
         open(array("particles/x", &[50, 3], ElemType::F32), Changes::Dim(0)),
         open(array("mesh", &[9, 4], ElemType::I16), Changes::Whole),
         array("u", &[7], ElemType::U8),
+        open(array("grid", &[3], ElemType::F32), Changes::Never),
     ]
 }
 
@@ -263,15 +264,17 @@ fn steps_whose_size_changes_are_copied_with_where_each_begins() {
     let store = format!("{}/s", dir.path(""));
     assert_eq!(output(&["store", "create", &store, "--units", "3", "--parity", "1"]).status.code(), Some(0));
     let (arrays, first) = (changing(), dir.path("first.zarr"));
-    let mut out = open(&first).unit(0).units(1).write_arrays(&arrays).unwrap();
+    let said: polyduct::store::Attributes = [("unit".to_owned(), "m".into())].into_iter().collect();
+    let to = open(&first).unit(0).units(1).about_array("particles/x", said.clone(), None);
+    let mut out = to.write_arrays(&arrays).unwrap();
     let sizes = [(31u64, [9u64, 4u64]), (0, [0, 4]), (50, [2, 1])];
     let bytes = |n: u64, seed: u64| (0..n).map(|at| (at * 7 + seed) as u8).collect::<Vec<u8>>();
     for (step, (n, mesh)) in (0..).zip(sizes) {
         out.bring(1, &mesh).unwrap();
         let said = vec![("time".to_owned(), values::Value::from(step as f64))];
         out.set_values(&values::pack(said).unwrap()).unwrap();
-        out.write_arrays(&[&bytes(n * 12, step), &bytes(mesh[0] * mesh[1] * 2, step), &bytes(7, step)])
-            .unwrap();
+        let (x, m, u) = (bytes(n * 12, step), bytes(mesh[0] * mesh[1] * 2, step), bytes(7, step));
+        out.write_arrays(&[&x, &m, &u, &bytes(12, 5)]).unwrap();
     }
     out.close().unwrap();
     let read = |path: &str| {
@@ -291,13 +294,24 @@ fn steps_whose_size_changes_are_copied_with_where_each_begins() {
     let expected = read(&first);
     for (step, (n, mesh)) in (0..).zip(sizes) {
         let of = &expected[step as usize];
-        assert_eq!(of[0], (mesh.to_vec(), bytes(mesh[0] * mesh[1] * 2, step)));
-        assert_eq!(of[1], (vec![n, 3], bytes(n * 12, step)));
+        assert_eq!(of[0], (vec![3], bytes(12, 5)));
+        assert_eq!(of[1], (mesh.to_vec(), bytes(mesh[0] * mesh[1] * 2, step)));
+        assert_eq!(of[2], (vec![n, 3], bytes(n * 12, step)));
     }
     let (folder, again) = (format!("store:{store}/run"), dir.path("again.zarr"));
     copied(&[&first, &folder, "--units", "2", "--verify"]);
     copied(&[&folder, &again, "--units", "3", "--verify"]);
     assert_eq!((read(&folder), read(&again)), (expected.clone(), expected.clone()));
+    for copy in [&folder, &again] {
+        let each = open(copy).unit(0).units(1).each().unwrap();
+        let (names, stepped): (Vec<_>, Vec<_>) =
+            each.arrays().unwrap().into_iter().map(|(name, _, stepped)| (name, stepped)).unzip();
+        assert_eq!(names, ["grid", "mesh", "particles/x", "u"]);
+        assert_eq!(stepped, [false, false, false, true], "{copy}");
+        let attributes = each.about().nth(2).unwrap().0;
+        assert_eq!(attributes.get("unit"), said.get("unit"), "{copy}");
+        assert!(!attributes.contains_key("polyduct_begins"));
+    }
     // One of them, as NumPy has it and saves one array behind the other.
     let x = dir.path("particles/x.npy");
     std::fs::create_dir(dir.path("particles")).unwrap();

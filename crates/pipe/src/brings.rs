@@ -3,7 +3,7 @@
 use crate::bind::{from_wire, Kinds};
 use crate::wire::{words, Array, VALUES};
 use polyduct_layout::LayoutError;
-use polyduct_port::{ArrayPart, BundleError, Changes, Sizes, VALUES_BYTES};
+use polyduct_port::{fixed, ArrayPart, BundleError, Changes, Sizes, VALUES_BYTES};
 use std::ops::Range;
 
 /// Sizes and values of the next step.
@@ -80,9 +80,7 @@ impl Brings {
     pub fn size(&mut self, array: usize, shape: &[u64]) -> Result<(), BundleError> {
         let (Some(part), Some(Some((sizes, word)))) = (self.arrays.get_mut(array), self.sizes.get(array))
         else {
-            let name = self.arrays.get(array).map_or_else(String::new, |part| part.name.clone());
-            let (what, found) = ("its size in a step", format!("{shape:?}"));
-            return Err(BundleError::Size { name, what, found, expected: "what it always is".into() });
+            return Err(fixed(self.arrays.get(array).map_or("", |part| &part.name), shape));
         };
         let (mapping, len) = sizes.part(shape, self.unit)?;
         part.mapping = mapping;

@@ -36,6 +36,6 @@ pub use names::{Peer, PortName, Side, UnitName};
 pub use options::{Interrupt, OnLoss, Options, Policy, Readers};
 pub use options::{INTERRUPT_SLICE, MAX_DEPTH, MAX_PROGRAMS, MAX_UNITS, PROGRAM_BYTES};
 pub use select::{choose, is_pattern, matches, Chosen, Rule, MAX_PATTERNS};
-pub use sizes::{most_of_all, Sizes, StepSize};
+pub use sizes::{fixed, most_of_all, Sizes, StepSize};
 pub use stats::Stats;
 pub use values::{Value, ValuesError, VALUES_BYTES};

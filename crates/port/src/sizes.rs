@@ -175,6 +175,12 @@ impl Sizes {
     }
 }
 
+/// The error for a size that is said of an array whose size does not change.
+pub fn fixed(name: &str, shape: &[u64]) -> BundleError {
+    let (what, found) = ("its size in a step", format!("{shape:?}"));
+    BundleError::Size { name: name.to_owned(), what, found, expected: "what it always is".into() }
+}
+
 /// Bytes of the longest part of any unit: where an array is smaller, a unit that has nothing of the most may have
 /// something, but never more than this.
 ///

@@ -8,10 +8,18 @@
 use crate::disk::StoreError;
 use crate::team::{Stage, Team};
 use polyduct_copy::as_shared;
+use polyduct_layout::{Loop, OpTable};
 use polyduct_message::domain::Region;
 use polyduct_os::aligned::zeros;
 use polyduct_port::{PortError, PortName};
 use std::sync::atomic::AtomicU8;
+
+/// So many bytes as they are.
+pub fn bytes(len: u64) -> OpTable {
+    let mut table = OpTable::new(1);
+    table.push(0, 0, &[Loop { count: len, src_step: 1, dst_step: 1 }]);
+    table
+}
 
 /// The memory.
 pub struct Staging {

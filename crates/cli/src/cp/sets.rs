@@ -98,10 +98,7 @@ impl<'a> Set<'a> {
             moved.expect(listed.iter().map(bytes).fold(0, u64::saturating_add));
         }
         let arrays = arrays(args, &listed);
-        let mut to = self.target(unit).stepped(listed.iter().any(|(.., stepped)| *stepped));
-        for ((name, ..), (attributes, dims)) in listed.iter().zip(each.about()) {
-            to = to.about_array(name, attributes, dims);
-        }
+        let to = with_about(self.target(unit), &listed, &each);
         let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
         let copy = || -> Result<(), CpError> {
             for (step, said) in (0..steps).zip(each.values()).filter(|(_, said)| !said.is_empty()) {
@@ -158,10 +155,17 @@ impl<'a> Set<'a> {
                 }
                 dataset = Dataset::new(&most, dataset.elem()).map_err(CpError::Layout)?;
             }
-            Ok(Array { name: part.name.clone(), dataset, layout, open: part.open })
+            // What of files has no steps beside others that have some is constant.
+            let open = part.open.or(given.and_then(|given| given.open));
+            Ok(Array { name: part.name.clone(), dataset, layout, open })
         };
         let arrays: Vec<Array> = from.arrays().iter().map(taken).collect::<Result<_, _>>()?;
-        let mut to = self.target(unit).write_arrays(&arrays).map_err(&of_dst)?;
+        let mut to = self.target(unit);
+        if !is_pipe(&args.src) {
+            let each = each(args, &args.src, unit, "about")?;
+            to = with_about(to, &each.arrays().map_err(&of_src)?, &each);
+        }
+        let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
         let mut memory = room(from.local_len_bytes() as u64, &args.src)?;
         let mut count = 0;
         let mut copy = || -> Result<(), CpError> {
@@ -273,6 +277,13 @@ fn layout(args: &CpArgs, name: &str, dataset: &Dataset) -> String {
         "block,..." if dataset.shape().is_empty() => "...".into(),
         layout => layout.to_owned(),
     }
+}
+
+/// With what is written down of each array of files, and whether they have steps.
+fn with_about(to: Open, listed: &[(&str, Dataset, bool)], each: &Each) -> Open {
+    let to = to.stepped(listed.iter().any(|(.., stepped)| *stepped));
+    let all = listed.iter().zip(each.about());
+    all.fold(to, |to, ((name, ..), (attributes, dims))| to.about_array(name, attributes, dims))
 }
 
 /// The layout of an array whose units have pieces in this dimension.

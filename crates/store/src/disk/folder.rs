@@ -10,14 +10,14 @@ use super::writer::crew::Crew;
 use super::writer::output::{self, Output, Wanted};
 use super::writer::{dir_id, stretch};
 use super::{Store, StoreError};
-use crate::file::several::{check_count, fixed, WriteArrays};
+use crate::file::several::{check_count, WriteArrays};
 use crate::file::{values, Attributes, Options};
 use crate::ragged::{self, Growing, Placed, Unsettled};
 use crate::FileError;
 use polyduct_layout::LayoutError;
 use polyduct_os::{clock, Errno};
 use polyduct_port::{
-    check_names, lay_out, Array, ArrayPart, BundleError, Changes, PortError, PortName, Stats,
+    check_names, fixed, lay_out, Array, ArrayPart, BundleError, Changes, PortError, PortName, Sizes, Stats,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -225,17 +225,6 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
-    fn fit(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
-        for (n, part) in parts.iter().enumerate() {
-            let grown = self.outputs[n].grown.as_ref().filter(|_| part.len() != self.arrays[n].at.len());
-            if let Some(shape) = grown.and_then(|grown| grown.growing.sizes.shape_of(part.len() as u64)) {
-                self.bring(n, &shape)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Waits until all units have said how much they bring of the next step.
     fn settle(&mut self) -> Result<(), FileError> {
         let name = self.name();
@@ -331,6 +320,10 @@ impl WriteArrays for FolderWriter {
         Ok(())
     }
 
+    fn sizes(&self, array: usize) -> Option<&Sizes> {
+        self.outputs[array].grown.as_ref().map(|grown| &grown.growing.sizes)
+    }
+
     fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         self.crew.team()?;
         check_count(self.name(), parts.len(), self.arrays.len())?;
@@ -375,8 +368,10 @@ impl WriteArrays for FolderWriter {
 
     fn end_steps(&mut self, steps: u64) -> Result<(), FileError> {
         self.crew.team()?;
-        let fixed = |array: &usize| self.outputs[*array].grown.is_none();
-        for array in (0..self.outputs.len()).filter(fixed).collect::<Vec<_>>() {
+        for array in 0..self.outputs.len() {
+            if self.outputs[array].grown.is_some() {
+                continue;
+            }
             let last = if self.is_constant(array) {
                 self.outputs[array].before + u64::from(steps > 0)
             } else {

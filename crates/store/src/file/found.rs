@@ -13,7 +13,7 @@ use crate::safetensors::SafetensorsError;
 use crate::zarr::Dims;
 use crate::{json, FileError};
 use polyduct_layout::{Dataset, ElemType, Mapping};
-use polyduct_port::{Array, BundleError, Expect, PortError, PortName};
+use polyduct_port::{Array, BundleError, Changes, Expect, PortError, PortName};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -174,7 +174,8 @@ impl Found {
             let (name, layout) = (array.name.clone(), IN_FILE.into());
             let whole = *held.mapping.dataset();
             let Some(steps) = &held.ragged else {
-                return Ok(Array { name, dataset: whole, layout, open: None });
+                let open = (self.steps > 1 && !held.stepped).then_some(Changes::Never);
+                return Ok(Array { name, dataset: whole, layout, open });
             };
             let dataset =
                 Dataset::new(&steps.most(), whole.elem()).map_err(FileError::layout(&array.path))?;
@@ -238,6 +239,14 @@ impl FoundArray {
 
     /// What is written down of it, and what its dimensions are called, without that of the steps.
     pub fn about(&self) -> (Attributes, Option<Dims>) {
+        let (mut attributes, dims) = self.all_about();
+        if self.ragged().is_some() {
+            Steps::forget(&mut attributes);
+        }
+        (attributes, dims)
+    }
+
+    fn all_about(&self) -> (Attributes, Option<Dims>) {
         match &self.held {
             Ok(Held { source: Source::Chunks(chunks), stepped, .. }) => {
                 let dims = chunks.dims().map(|dims| dims[usize::from(*stepped)..].to_vec());

@@ -8,7 +8,7 @@ use super::together::Together;
 use super::{values, FileWriter, Format, Options};
 use crate::FileError;
 use polyduct_os::Errno;
-use polyduct_port::{check_names, lay_out, Array, ArrayPart, PortError, PortName, Stats};
+use polyduct_port::{check_names, lay_out, Array, ArrayPart, PortError, PortName, Sizes, Stats};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -175,8 +175,14 @@ impl WriteArrays for ArraysWriter {
         Ok(())
     }
 
+    fn sizes(&self, array: usize) -> Option<&Sizes> {
+        let (file, own) = self.place(array);
+        self.files[file].sizes(own)
+    }
+
     fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
         check_count(self.name(), parts.len(), self.places.len())?;
+        self.fit(parts)?;
         // In the same order in all units: they put short pieces together.
         for (file, writer) in self.files.iter_mut().enumerate() {
             let own = self.places.iter().zip(parts).filter(|(place, _)| **place == file);

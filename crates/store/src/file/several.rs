@@ -2,7 +2,7 @@
 
 use crate::FileError;
 use polyduct_layout::Mapping;
-use polyduct_port::{ArrayPart, BundleError, PortError, PortName, Stats};
+use polyduct_port::{ArrayPart, PortError, PortName, Sizes, Stats};
 use std::ops::{Deref, DerefMut};
 
 /// One unit's writing end of several arrays: in files, in a group of Zarr, or in a folder of a store.
@@ -36,6 +36,23 @@ pub trait WriteArrays: Send {
     /// [`PortError::Bundle`] for an array whose size does not change, another number of dimensions, or more than was
     /// declared.
     fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), FileError>;
+
+    /// What may be said of an array whose size changes.
+    fn sizes(&self, array: usize) -> Option<&Sizes>;
+
+    /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
+    ///
+    /// # Errors
+    /// As [`bring`](Self::bring).
+    fn fit(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
+        for (array, part) in parts.iter().enumerate() {
+            let sizes = self.sizes(array).filter(|_| self.arrays()[array].at.len() != part.len());
+            if let Some(shape) = sizes.and_then(|sizes| sizes.shape_of(part.len() as u64)) {
+                self.bring(array, &shape)?;
+            }
+        }
+        Ok(())
+    }
 
     /// Writes this unit's parts of the next step, one for each of the [arrays](Self::arrays). A constant one
     /// counts with the first step, and may be empty in the others.
@@ -162,12 +179,6 @@ pub(crate) fn check_count(port: PortName, found: usize, arrays: usize) -> Result
         found: found.to_string(),
         expected: format!("one for each of the {arrays} arrays").into(),
     }))
-}
-
-/// The error for a size that is said of an array whose size does not change.
-pub(crate) fn fixed(name: &str, shape: &[u64]) -> BundleError {
-    let (what, found) = ("its size in a step", format!("{shape:?}"));
-    BundleError::Size { name: name.to_owned(), what, found, expected: "what it always is".into() }
 }
 
 /// This unit's parts of a step, to be filled in place.

@@ -24,7 +24,7 @@ use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
 use polyduct_message::hash::fnv1a;
 use polyduct_os::clock;
-use polyduct_port::{Array, ArrayPart, PortError, PortName, Stats};
+use polyduct_port::{fixed, Array, ArrayPart, PortError, PortName, Stats};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -286,7 +286,6 @@ impl FileWriter {
                 expected: format!("one for each of the {} arrays", self.held.len()).into(),
             }));
         }
-        self.fit(parts)?;
         for (n, (part, held)) in parts.iter().zip(&self.held).enumerate() {
             let is_given = self.next > 0 && self.form.is_constant(n);
             if part.len() != held.at.len() && !(is_given && part.is_empty()) {
@@ -365,7 +364,7 @@ impl FileWriter {
         self.check_open()?;
         let held = &self.held[array];
         if held.growing.is_some() {
-            let what = super::several::fixed(&self.arrays[array].name, held.mapping.dataset().shape());
+            let what = fixed(&self.arrays[array].name, held.mapping.dataset().shape());
             return Err(super::packed::bundle(&self.path)(what));
         }
         let (found, expected, most) = match what {

@@ -126,6 +126,12 @@ impl Steps {
         }
     }
 
+    /// Leaves what users wrote down of the array.
+    pub fn forget(attributes: &mut Attributes) {
+        attributes.remove(BEGINS);
+        attributes.remove(SHAPES);
+    }
+
     /// What attributes of an array of this shape say; `None` where they say nothing, or what is not so.
     pub fn noted(attributes: &Attributes, shape: &[u64]) -> Option<Steps> {
         let numbers = |list: &Value| list.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();

@@ -8,6 +8,7 @@ use super::crew::Crew;
 use super::output::Output;
 use crate::disk::{Fill, StoreError};
 use crate::ragged::{Growing, Placed};
+use crate::staging::bytes as bytes_of;
 use crate::volume::rows::Bytes;
 use polyduct_copy::{Dest, Source};
 use polyduct_layout::{Loop, OpTable};
@@ -65,7 +66,7 @@ impl Output {
                 able = able.and(self.copy(&shown, &table(&runs, of(n)), part.into(), to.into()));
                 if n == 0 && !left_over.is_empty() {
                     let from = left_over.as_slice();
-                    able = able.and(self.copy(&shown, &run(from.len()), from.into(), to.into()));
+                    able = able.and(self.copy(&shown, &bytes_of(from.len() as u64), from.into(), to.into()));
                 }
             }
             crew.meet(std::mem::replace(&mut able, Ok(())))?;
@@ -79,7 +80,7 @@ impl Output {
                 let bytes = staging.of(((windows - 1) % units) as u32, half);
                 let bytes = bytes.get((from - last.start) as usize..).unwrap_or_default();
                 left_over.resize((last.end - from) as usize, 0);
-                let table = run(left_over.len());
+                let table = bytes_of(left_over.len() as u64);
                 self.copy(&shown, &table, bytes.into(), left_over.as_mut_slice().into())?;
             }
             let own = here.start + u64::from(unit);
@@ -145,12 +146,5 @@ fn table(runs: &[Run], window: Range<u64>) -> OpTable {
         let bytes = Loop { count: hi - lo, src_step: 1, dst_step: 1 };
         table.push(run.from + (lo - run.to), lo - window.start, &[bytes]);
     }
-    table
-}
-
-/// So many bytes as they are.
-fn run(len: usize) -> OpTable {
-    let mut table = OpTable::new(1);
-    table.push(0, 0, &[Loop { count: len as u64, src_step: 1, dst_step: 1 }]);
     table
 }

@@ -3,11 +3,10 @@
 use super::{FileWriter, State};
 use crate::file::held::Held;
 use crate::file::packed::bundle;
-use crate::file::several::fixed;
 use crate::ragged::{self, Growing, Unsettled};
 use crate::FileError;
 use polyduct_os::clock;
-use polyduct_port::{PortError, PortName};
+use polyduct_port::{fixed, PortError, PortName, Sizes};
 
 impl FileWriter {
     /// Says how large an array is in the next step, and in those after it until it is said again: see
@@ -25,16 +24,9 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Has parts of these lengths as the next step's, as far as an open dimension says what shape that is.
-    pub(super) fn fit(&mut self, parts: &[&[u8]]) -> Result<(), FileError> {
-        for (n, part) in parts.iter().enumerate() {
-            let Some(held) = self.held.get(n).filter(|held| held.at.len() != part.len()) else { continue };
-            let shape = held.growing.as_ref().and_then(|growing| growing.sizes.shape_of(part.len() as u64));
-            if let Some(shape) = shape {
-                self.bring(n, &shape)?;
-            }
-        }
-        Ok(())
+    /// What may be said of an array whose size changes.
+    pub(in crate::file) fn sizes(&self, array: usize) -> Option<&Sizes> {
+        self.held.get(array)?.growing.as_ref().map(|growing| &growing.sizes)
     }
 
     /// Waits until all units have said how much they bring of the next step, and finds where it lies.

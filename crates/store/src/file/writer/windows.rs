@@ -6,10 +6,10 @@ use crate::file::scatter::What;
 use crate::file::staged::Staged;
 use crate::file::stretch;
 use crate::file::together::Meeting;
+use crate::staging;
 use crate::team::Stage;
 use crate::FileError;
 use polyduct_copy::{Kernels, Source};
-use polyduct_layout::{Loop, OpTable};
 use polyduct_os::clock;
 use std::sync::Arc;
 
@@ -68,9 +68,8 @@ impl FileWriter {
             let Some(&(array, staged, window)) = here.get(unit) else { continue };
             let (at, len) = staged.extent(window);
             stretch::resize(&mut bytes, len as usize, &self.path)?;
-            let mut all = OpTable::new(1);
-            all.push(0, 0, &[Loop { count: len, src_step: 1, dst_step: 1 }]);
-            let copied = kernels.execute(&all, Source::from(staging.mine(half)), bytes.as_mut_slice().into());
+            let (from, to) = (Source::from(staging.mine(half)), bytes.as_mut_slice().into());
+            let copied = kernels.execute(&staging::bytes(len), from, to);
             copied.map_err(StoreError::plan(&self.path))?;
             self.scatter(array, self.next, What::Stretch { at, bytes: &bytes })?;
         }
