@@ -23,8 +23,10 @@ help:
 
 build: $(VENV)/installed
 
-# The wheel holds the module and the command; cargo's own cache makes the second build short.
+# The wheel holds the module and the command; cargo's own cache makes the second build short. Modules that are gone from
+# the sources are not in it again.
 $(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
+	rm -rf build/lib*
 	$(BESIDE) $(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
 	@touch $@
 
@@ -87,6 +89,7 @@ test-torch: $(TORCH)/installed
 
 $(TORCH)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*)
 	test -x $(TORCH)/bin/pip || $(PYTHON) -m venv $(TORCH)
+	rm -rf build/lib*
 	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch,libraries]'
 	@touch $@
 
