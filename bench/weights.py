@@ -1,11 +1,12 @@
 """Weights in bf16 from four processes, a shard of the rows each, to two, a shard of the columns each, Python to Python:
-polyduct against a plain copy by two threads, against torch.distributed with gloo (all-gather, broadcast, slice, copy),
-and against torch.save and torch.load by way of /dev/shm.
+polyduct against a plain copy of as many bytes by two threads, one of each server, against torch.distributed with gloo
+(all-gather, broadcast, slice, copy), and against torch.save and torch.load by way of /dev/shm.
 
     python bench/weights.py [--tensors 200] [--mib 1024] [--rounds 5]
 
-prints a table of medians, each ratio of one run in which all four were measured; it ends with 1 where a ratio falls
-short. Needs torch. Every way is checked: each element says which it is.
+prints a table of medians, each ratio of one run in which all were measured, the first three in turns; it ends with 1
+where a ratio falls short. A round lasts from when all have begun it to when the last is done. Needs torch. Every way is
+checked: each element says which it is.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from typing import Any
 
@@ -36,10 +36,14 @@ def rows(tensors: int, mib: int) -> int:
     return max(1, (mib << 20) // (tensors * COLUMNS * ELEMENT) // TRAINERS) * TRAINERS
 
 
-def content(n: int, count: int, step: int) -> torch.Tensor:
-    """The whole of a tensor: small whole numbers, which bf16 holds as they are."""
-    numbers = torch.arange(count * COLUMNS, dtype=torch.int32).reshape(count, COLUMNS)
-    return ((numbers * 7 + n * 13 + step) % 251).to(torch.bfloat16)
+NUMBERS = (torch.arange(2 * 251 * 256, dtype=torch.int32) * 7 % 251).to(torch.bfloat16)
+
+
+def content(n: int, across: range, down: range, step: int) -> torch.Tensor:
+    """A box of a tensor: small whole numbers, which bf16 holds as they are, and which tell rows and columns apart."""
+    first = (n * 13 + step) % 251
+    rows = [(first + row * 3) % 251 + down.start for row in across]
+    return torch.stack([NUMBERS[start : start + len(down)] for start in rows])
 
 
 def units(role: str, spec: argparse.Namespace, extra: dict[str, str]) -> list[subprocess.Popen[str]]:
@@ -69,7 +73,7 @@ class Meeting:
     """All six processes, apart from the groups of either program: barriers, and the peer's way."""
 
     def __init__(self, rank: int) -> None:
-        store = dist.TCPStore(os.environ["MEET_HOST"], int(os.environ["MEET_PORT"]), TRAINERS + SERVERS, rank == 0)
+        store = dist.TCPStore(os.environ["MEET_HOST"], int(os.environ["MEET_PORT"]))
         self.store, self.rank, self.count = dist.PrefixStore("meet", store), rank, 0
 
     def barrier(self) -> None:
@@ -83,13 +87,15 @@ class Meeting:
 def fill(state: dict[str, DTensor], step: int) -> None:
     for n, tensor in enumerate(state.values()):
         local, mine = tensor.to_local(), dist.get_rank()
-        local.copy_(content(n, tensor.shape[0], step)[mine * local.shape[0] : (mine + 1) * local.shape[0]])
+        across = range(mine * local.shape[0], (mine + 1) * local.shape[0])
+        local.copy_(content(n, across, range(COLUMNS), step))
 
 
 def check(state: dict[str, DTensor], step: int) -> None:
     for n, tensor in enumerate(state.values()):
         local, mine = tensor.to_local(), dist.get_rank()
-        want = content(n, tensor.shape[0], step)[:, mine * local.shape[1] : (mine + 1) * local.shape[1]]
+        down = range(mine * local.shape[1], (mine + 1) * local.shape[1])
+        want = content(n, range(tensor.shape[0]), down, step)
         assert torch.equal(local, want), f"tensor {n} of step {step} has other elements"
         local.zero_()
 
@@ -107,12 +113,13 @@ def unit(spec: argparse.Namespace) -> None:
     }
     rank = dist.get_rank() + (0 if trains else TRAINERS)
     meeting = Meeting(rank)
-    found: dict[str, list[float]] = {"in place": [], "polyduct": [], "gloo": [], "save": []}
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ("in place", "polyduct", "copy", "gloo", "save")}
 
     place: dict[str, Any] = {"timeout": 120, "unit": dist.get_rank(), "units": dist.get_world_size()}
     url = os.environ["PIPE"]
     out = polyduct.open(url, "w", arrays=state, **place) if trains else None
     port = None if trains else polyduct.open(url, layouts=state, **place)
+    source, target = (np.full(0 if trains else spec.nbytes // SERVERS, of, "u1") for of in (1, 0))
     for step in range(2 * spec.rounds):
         in_place = step % 2 == 0
         if trains:
@@ -133,10 +140,16 @@ def unit(spec: argparse.Namespace) -> None:
             out.write(state)
         elif port is not None:
             port.read(state)
-        found["in place" if in_place else "polyduct"].append(time.perf_counter() - start)
+        found["in place" if in_place else "polyduct"].append((start, time.perf_counter()))
         meeting.barrier()
         if not trains:
             check(state, step)
+        if in_place:
+            meeting.barrier()
+            start = time.perf_counter()
+            np.copyto(target, source)
+            found["copy"].append((start, time.perf_counter()))
+            meeting.barrier()
     for end in (out, port):
         if end is not None:
             end.close()
@@ -155,7 +168,7 @@ def unit(spec: argparse.Namespace) -> None:
             if not trains:
                 local = tensor.to_local()
                 local.copy_(whole[:, dist.get_rank() * local.shape[1] : (dist.get_rank() + 1) * local.shape[1]])
-        found["gloo"].append(time.perf_counter() - start)
+        found["gloo"].append((start, time.perf_counter()))
         meeting.barrier()
         if not trains:
             check(state, step)
@@ -177,30 +190,13 @@ def unit(spec: argparse.Namespace) -> None:
                     local, part = tensor.to_local(), shards[name]
                     columns = part[:, dist.get_rank() * local.shape[1] : (dist.get_rank() + 1) * local.shape[1]]
                     local[trainer * part.shape[0] : (trainer + 1) * part.shape[0]].copy_(columns)
-        found["save"].append(time.perf_counter() - start)
+        found["save"].append((start, time.perf_counter()))
         meeting.barrier()
         if not trains:
             check(state, step)
     print(json.dumps(found), flush=True)
     meeting.barrier()
     dist.destroy_process_group()
-
-
-def copies(nbytes: int, rounds: int) -> float:
-    """Seconds in which two threads copy so many bytes."""
-    halves = [(np.ones(nbytes // 2, "u1"), np.zeros(nbytes // 2, "u1")) for _ in range(2)]
-
-    def once() -> float:
-        start = time.perf_counter()
-        threads = [threading.Thread(target=np.copyto, args=(there, here)) for here, there in halves]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return time.perf_counter() - start
-
-    once()
-    return statistics.median(once() for _ in range(rounds))
 
 
 def main() -> int:
@@ -210,13 +206,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--role", choices=["train", "serve"], help=argparse.SUPPRESS)
     spec = parser.parse_args()
+    nbytes = spec.nbytes = spec.tensors * rows(spec.tensors, spec.mib) * COLUMNS * ELEMENT
     if spec.role:
         unit(spec)
         return 0
-    nbytes = spec.tensors * rows(spec.tensors, spec.mib) * COLUMNS * ELEMENT
-    copied = copies(nbytes, spec.rounds)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        extra = {"MEET_HOST": "127.0.0.1", "MEET_PORT": str(free_port()), "FOLDER": folder}
+        meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        extra = {"MEET_HOST": "127.0.0.1", "MEET_PORT": str(meeting.port), "FOLDER": folder}
         extra["PIPE"] = f"pipe:weights-{os.getpid()}"
         team = units("train", spec, extra) + units("serve", spec, extra)
         try:
@@ -227,11 +223,14 @@ def main() -> int:
     if any(process.returncode for process in team):
         print("a process failed", file=sys.stderr)
         return 1
-    # A way is done when the last process is; the first round of each maps memory for the first time.
+    # The first round of each maps memory for the first time.
     reports = [json.loads(words.splitlines()[-1]) for words in said]
 
+    def found(way: str) -> Any:
+        return zip(*(report[way] for report in reports))
+
     def took(way: str) -> float:
-        rounds = [max(times) for times in zip(*(report[way] for report in reports))]
+        rounds = [max(end for _, end in times) - max(start for start, _ in times) for times in found(way)]
         return statistics.median(rounds[1:] or rounds)
 
     ours = took("in place")
@@ -241,7 +240,7 @@ def main() -> int:
     for way, seconds, ratio, must in [
         ("polyduct, computed in the step", ours, 1.0, 0.0),
         ("polyduct, from memory elsewhere", took("polyduct"), took("polyduct") / ours, 0.0),
-        ("a copy by two threads", copied, copied / ours, 0.7),
+        ("a copy by two threads", took("copy"), took("copy") / ours, 0.7),
         ("gloo: gather, broadcast, slice", took("gloo"), took("gloo") / ours, 5.0),
         ("torch.save, load by /dev/shm", took("save"), took("save") / ours, 5.0),
     ]:

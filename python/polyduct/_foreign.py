@@ -42,7 +42,10 @@ def as_numpy(what: Any) -> _arrays.Array | None:
     torch = torch_of(what)
     if torch is None:
         return None
-    local = (what.to_local() if is_sharded(what) else what).detach()
+    # With gradients, `to_local` would be a step of them, which takes longer than all else here.
+    with torch.no_grad():
+        local = what.to_local() if is_sharded(what) else what
+        local = local.detach() if local.requires_grad else local
     if local.device.type != "cpu":
         raise WrongType(f"the tensor is on {local.device}; expected one in main memory: tensor.cpu()")
     if local.dtype == torch.bfloat16:

@@ -133,6 +133,11 @@ impl Nest {
         self.run * self.dst_elem
     }
 
+    /// Whether something lies between its runs in the source.
+    pub fn has_gaps(&self) -> bool {
+        self.dims().last().is_some_and(|inner| inner.s.unsigned_abs() > self.src_run())
+    }
+
     /// Elements that the nest moves.
     pub fn elems(&self) -> usize {
         self.dims().iter().fold(self.run, |n, dim| n.saturating_mul(dim.n))
