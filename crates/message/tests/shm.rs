@@ -319,8 +319,9 @@ fn sizes_and_segments_that_cannot_be_are_refused() {
     assert!(attach(link.fd(), 1 << 22).is_err(), "larger than allowed");
     assert!(attach(link.fd(), 1 << 30).is_ok());
     // A header that speaks of other sizes than the segment has.
-    let raw = Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite)
-        .unwrap();
+    let raw =
+        Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, 0, Access::ReadWrite)
+            .unwrap();
     for (word, value) in [(1, 8 << 32 | 8), (1, 7), (2, u64::MAX), (0, 3)] {
         let w = &raw.lines(0..64).unwrap()[0].w[word];
         let before = w.swap(value, Ordering::SeqCst);
@@ -391,7 +392,7 @@ proptest! {
     fn garbage_in_every_word_breaks_this_link_and_nothing_else(acts in prop::collection::vec(act(), 1..60)) {
         let sizes = Sizes::least();
         let link = Link::create(&sizes).unwrap();
-        let raw = Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, Access::ReadWrite).unwrap();
+        let raw = Segment::from_fd_partly(link.fd().try_clone_to_owned().unwrap(), 1, 1 << 30, 0, Access::ReadWrite).unwrap();
         let lines = raw.lines(0..raw.len() / 64 * 64).unwrap();
         let mut receiver = link.receiver::<Vec<u8>>().unwrap();
         let mut sender = link.sender(ChannelId(1), Priority::Low).unwrap();

@@ -144,12 +144,23 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The same of one that has memory for [parts](Segment::create_partly) only.
+    /// The same of one that has memory for [parts](Segment::create_partly) only, of `least_bytes` together.
     ///
     /// # Errors
     /// As [`from_fd`](Segment::from_fd).
-    pub fn from_fd_partly(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<Segment> {
-        Segment::map_fd(fd, min_len, max_len, access).map(|(segment, _)| segment)
+    pub fn from_fd_partly(
+        fd: OwnedFd,
+        min_len: usize,
+        max_len: usize,
+        least_bytes: usize,
+        access: Access,
+    ) -> Result<Segment> {
+        let (segment, reserved_bytes) = Segment::map_fd(fd, min_len, max_len, access)?;
+        let len_bytes = least_bytes as u64;
+        if reserved_bytes < len_bytes {
+            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes }.into());
+        }
+        Ok(segment)
     }
 
     /// The segment, and how much memory it has.
@@ -174,7 +185,7 @@ impl Segment {
         if found_bytes > max_bytes as u64 {
             return Err(SegmentFault::TooLong { max_bytes, found_bytes }.into());
         }
-        let reserved_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        let reserved_bytes = held_bytes(&fd).map_err(|e| fail("fstat", e))?;
         let len = found_bytes as usize;
         let base = map(&fd, len, access).map_err(|e| match e {
             Errno::NOMEM => OsError::NoMemory {
@@ -205,10 +216,35 @@ impl Segment {
         })
     }
 
+    /// Gives the memory back of the pages that lie in a part as wholes: they are zero from then on, and have
+    /// none until they are [reserved](Segment::reserve) again.
+    ///
+    /// # Errors
+    /// A range beyond the end; the system's refusal.
+    pub fn release(&self, part: Range<usize>) -> Result<()> {
+        self.check(&part)?;
+        let page = rustix::param::page_size();
+        let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
+        if start >= end {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, start as u64, (end - start) as u64))
+            .map_err(|errno| OsError::sys("fallocate", "a segment", errno))
+    }
+
+    /// Bytes of memory that it has now.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn held_bytes(&self) -> Result<u64> {
+        held_bytes(&self.fd).map_err(|errno| OsError::sys("fstat", "a segment", errno))
+    }
+
     /// Maps a segment that a predecessor of this process made and filled, to go on filling it in place.
-    /// Checked as by [`from_fd`](Segment::from_fd); it must have `len` bytes.
+    /// Checked as by [`from_fd_partly`](Segment::from_fd_partly); it must have `len` bytes.
     pub fn take_over(fd: OwnedFd, len: usize) -> Result<Segment> {
-        let mut segment = Segment::from_fd(fd, len, len, Access::ReadWrite)?;
+        let mut segment = Segment::from_fd_partly(fd, len, len, 0, Access::ReadWrite)?;
         segment.created = true;
         Ok(segment)
     }
@@ -332,6 +368,11 @@ impl<D> Drop for Segment<D> {
         // for a whole mapping; were it to, the mapping would only stay.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+fn held_bytes(fd: &OwnedFd) -> rustix::io::Result<u64> {
+    let blocks = rustix::fs::fstat(fd)?.st_blocks;
+    Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(512))
 }
 
 fn reserve(fd: &OwnedFd, part: Range<usize>) -> rustix::io::Result<()> {

@@ -2,6 +2,7 @@
 //! writer's unit.
 
 use crate::error::{Mismatch, PipeError, Refusal};
+use crate::join::system;
 use crate::wire::{self, Array, Gives, Role, Takes, Welcome, Wish, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Mapping, Window};
@@ -410,9 +411,16 @@ fn differ<T>(given: &Array, what: &str, expected: String, found: String) -> Resu
 /// The slots of a writer that learns its dataset from a reader.
 pub(crate) fn late_segment(welcome: &Welcome, options: &Options) -> Result<Segment, String> {
     let kinds = bind_writers(&welcome.arrays, options.units).map_err(|e| e.to_string())?;
-    let len = kinds.lay_out(options.unit).map_err(|e| e.to_string())?.len;
-    let (_, total) = slot_sizes(len, options).map_err(|e| e.to_string())?;
-    Segment::create("polyduct-slots", total).map_err(|e| e.to_string())
+    let places = kinds.lay_out(options.unit).map_err(|e| e.to_string())?;
+    slots("", &places, options).map_err(|e| e.to_string())
+}
+
+/// Slots for parts that lie so, with memory for those whose size does not change.
+pub(crate) fn slots(pipe: &str, places: &Places, options: &Options) -> Result<Segment, PipeError> {
+    let (stride, total) = slot_sizes(places.len, options)?;
+    let fixed = |slot: usize| slot * stride..slot * stride + places.fixed.max(1);
+    let fixed: Vec<_> = (0..options.depth as usize).map(fixed).collect();
+    Segment::create_partly("polyduct-slots", total, &fixed).map_err(system(pipe))
 }
 
 /// Bytes of one slot and of all slots of a unit whose parts have so many.
@@ -434,14 +442,15 @@ pub(crate) fn slot_sizes(len: usize, options: &Options) -> Result<(usize, usize)
 pub(crate) fn check_slots(hello: &wire::Hello, fd: BorrowedFd<'_>) -> Result<(), String> {
     let Role::Writer { gives: Gives::Arrays(arrays), depth, .. } = &hello.role else { return Ok(()) };
     let options = Options { unit: hello.unit, units: hello.units, depth: *depth, ..Options::default() };
-    let total = || -> Result<usize, PipeError> {
-        let len = bind_writers(arrays, hello.units)?.lay_out(hello.unit)?.len;
-        Ok(slot_sizes(len, &options)?.1)
+    let sizes = || -> Result<(usize, usize), PipeError> {
+        let places = bind_writers(arrays, hello.units)?.lay_out(hello.unit)?;
+        Ok((slot_sizes(places.len, &options)?.1, places.fixed * *depth as usize))
     };
     // What else is wrong with it, the rendezvous says.
-    let Ok(total) = total() else { return Ok(()) };
+    let Ok((total, fixed)) = sizes() else { return Ok(()) };
     let fd = fd.try_clone_to_owned().map_err(|e| e.to_string())?;
-    Segment::from_fd(fd, total, total, Access::ReadOnly).map(drop).map_err(|e| e.to_string())
+    let mapped = Segment::from_fd_partly(fd, total, total, fixed, Access::ReadOnly);
+    mapped.map(drop).map_err(|e| e.to_string())
 }
 
 /// Bytes from one slot to the next in the segment of a writer unit.

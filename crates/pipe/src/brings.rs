@@ -25,6 +25,8 @@ pub(crate) struct Brings {
     has_constants: bool,
     /// The slots in which constants lie.
     lies_in: Vec<bool>,
+    /// Bytes of each array whose size changes, and of values.
+    used: Vec<usize>,
 }
 
 impl Brings {
@@ -60,6 +62,7 @@ impl Brings {
             constants: constants.into_iter().map(|at| (at, Vec::new())).collect(),
             has_constants: false,
             lies_in: Vec::new(),
+            used: Vec::new(),
         };
         for array in 0..brings.arrays.len() {
             if brings.arrays[array].open == Some(Changes::Never) {
@@ -190,6 +193,16 @@ impl Brings {
     /// Whether anything is to be said of a step.
     pub fn has_values(&self) -> bool {
         !self.packed.is_empty()
+    }
+
+    /// Bytes of this unit's part in the next step of each array whose size changes, in the writer's order, and
+    /// of the values.
+    pub fn used(&mut self) -> &[usize] {
+        let Brings { arrays, used, values, packed, .. } = self;
+        used.clear();
+        used.extend(arrays.iter().filter(|array| array.open.is_some()).map(|array| array.at.len()));
+        used.extend(values.iter().map(|_| packed.len()));
+        used
     }
 
     /// Bytes of this unit's parts in the next step.

@@ -132,7 +132,9 @@ impl PipeError {
     pub fn scope(&self) -> Scope {
         match self {
             PipeError::Port(e) => e.scope(),
-            PipeError::Domain { .. } => Scope::Operation,
+            PipeError::Domain { .. } | PipeError::System { source: OsError::NoMemory { .. }, .. } => {
+                Scope::Operation
+            }
             _ => Scope::Port,
         }
     }

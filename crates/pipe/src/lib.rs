@@ -36,6 +36,7 @@ mod programs;
 pub mod reader;
 pub mod ready;
 pub mod rendezvous;
+mod room;
 mod serve;
 #[doc(hidden)]
 pub mod threads;

@@ -64,6 +64,10 @@ pub(crate) trait WriterEnd: Send + Sync {
     /// Whether looking for room takes but microseconds.
     fn is_near(&self) -> bool;
 
+    /// Has memory in the slot of a step that has begun for so many bytes of each array whose size changes.
+    /// Where it `begins`, nothing of it is there yet.
+    fn make_room(&mut self, port: &Port, turn: Turn, used: &[usize], begins: bool) -> Result<(), PipeError>;
+
     /// The slot of a step that has begun.
     fn slot(&self, turn: Turn) -> &[u8];
 
@@ -290,7 +294,7 @@ impl Writer {
     /// peers, after which it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, PipeError> {
         let begin = self.begin()?;
-        Ok(self.begun(begin))
+        self.begun(begin)
     }
 
     /// The same if there is a slot, or one is free within microseconds; `None` if not. Makes no system call
@@ -301,19 +305,27 @@ impl Writer {
     pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, PipeError> {
         self.check_writing()?;
         let begin = self.end.try_begin(&mut self.port, self.next).map_err(|e| self.port.fail(e))?;
-        Ok(begin.map(|begin| self.begun(begin)))
+        begin.map(|begin| self.begun(begin)).transpose()
     }
 
-    fn begun(&mut self, begin: Begin) -> StepMut<'_> {
+    fn begun(&mut self, begin: Begin) -> Result<StepMut<'_>, PipeError> {
+        self.make_room(begin, true)?;
         if let (Begin::Fill(turn), true) = (begin, self.brings.has_constants()) {
             if !self.brings.lie_in(turn.slot, self.end.is_near()) {
                 self.brings.place_constants(self.end.slot_mut(turn));
             }
         }
         if begin == Begin::Drop && self.scratch.len() != self.slot_len {
-            self.scratch.resize(self.slot_len, 0);
+            self.scratch = vec![0; self.slot_len];
         }
-        StepMut { writer: self, begin }
+        Ok(StepMut { writer: self, begin })
+    }
+
+    /// Has memory for what this unit brings of the step.
+    fn make_room(&mut self, begin: Begin, begins: bool) -> Result<(), PipeError> {
+        let Writer { port, end, brings, .. } = self;
+        let (Begin::Fill(turn), used @ [_, ..]) = (begin, brings.used()) else { return Ok(()) };
+        end.make_room(port, turn, used, begins).map_err(|e| port.fail(e))
     }
 
     /// Whether looking for room takes but microseconds: all units are on this host.
@@ -370,6 +382,7 @@ impl Writer {
 
     fn write_parts(&mut self, parts: &[&[u8]]) -> Result<bool, PipeError> {
         let begin = self.begin()?;
+        self.make_room(begin, true)?;
         let Writer { port, end, brings, len, kernels, next, .. } = self;
         let constants = brings.has_constants();
         if constants {
@@ -516,6 +529,7 @@ impl StepMut<'_> {
             writer.keep_constants(begin);
         }
         if let (Begin::Fill(turn), true) = (begin, writer.brings.has_values()) {
+            writer.make_room(begin, false)?;
             writer.brings.place_values(writer.end.slot_mut(turn));
         }
         let finished = writer.end.finish(&mut writer.port, writer.next, begin, &writer.brings.words);
@@ -536,9 +550,10 @@ impl StepMut<'_> {
     /// Says how large an array is in this step: see [`Writer::bring`].
     ///
     /// # Errors
-    /// As there.
+    /// As there; [`PipeError::System`] where there is no memory for it.
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), PipeError> {
-        self.writer.bring(array, shape)
+        self.writer.bring(array, shape)?;
+        self.writer.make_room(self.begin, false)
     }
 
     /// Has these values go with this step: see [`Writer::set_values`].

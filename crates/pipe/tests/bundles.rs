@@ -9,6 +9,9 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_pipe::{Expect, Given, Mismatch, Options, PipeError, Policy, Reader, Refusal, Rule, Writer};
 use polyduct_port::{Array, ArrayPart, BundleError, Changes, PortError};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc;
 
 /// An array of a random bundle: of which shape, element and layouts.
 #[derive(Clone, Debug)]
@@ -547,6 +550,72 @@ fn a_unit_that_has_none_of_the_most_has_room_for_its_part_of_less() {
         let rows = |first: u8| (0..4).flat_map(move |unit| [first + unit; 5000]);
         assert!(a.into_iter().eq(rows(0)) && b.into_iter().eq(rows(10)));
     });
+}
+
+/// Bytes of memory of slots that are so large that they are none of another test.
+fn slots_hold(from: u64) -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let slots = open.filter_map(|fd| {
+        let name = std::fs::read_link(fd.path()).ok()?;
+        let is_slot = name.to_str()?.starts_with("/memfd:polyduct-slot");
+        let stat = std::fs::metadata(fd.path()).ok().filter(|stat| is_slot && stat.len() >= from)?;
+        Some((stat.ino(), stat.blocks() * 512))
+    });
+    slots.collect::<BTreeMap<_, _>>().into_values().sum()
+}
+
+/// What a step takes of memory, and not what it might.
+fn memory_follows_the_sizes_of_steps<A: At>(at: &A) {
+    const MOST: usize = 37 << 20;
+    let open = Some(Changes::Dim(0));
+    let array = Array { open, layout: String::new(), ..named("particles", &[MOST as u64], ElemType::U8) };
+    let sizes = |step: usize| if step.is_multiple_of(80) { MOST } else { 1000 + step };
+    let (there, told) = mpsc::sync_channel(0);
+    std::thread::scope(|s| {
+        // Who panics drops its end, for which the other does not wait then.
+        s.spawn(move || {
+            let options = Options { depth: 2, ..writer_options(0, 1) };
+            let mut w = at.writer(&Given::Bundle(vec![array]), "", &options).unwrap();
+            assert!(slots_hold(MOST as u64) < 1 << 20);
+            for step in 0..=160 {
+                match step % 2 {
+                    0 => drop(w.write_arrays(&[&vec![step as u8; sizes(step)]]).unwrap()),
+                    _ => {
+                        let mut s = w.step().unwrap();
+                        s.bring(0, &[sizes(step) as u64]).unwrap();
+                        let part = s.arrays()[0].at.clone();
+                        s[part].fill(step as u8);
+                        s.publish().unwrap();
+                    }
+                }
+                let holds = slots_hold(MOST as u64);
+                match step % 80 {
+                    0 => assert!(holds >= MOST as u64, "{step}: {holds}"),
+                    79 => assert!(holds < 1 << 20, "{step}: {holds}"),
+                    _ => {}
+                }
+                there.send(()).unwrap();
+            }
+            w.close().unwrap();
+        });
+        let mut r = at.reader_of(&[rule("*", "*")], &reader_options("r", 0, 1)).unwrap();
+        for step in 0..=160 {
+            told.recv().unwrap();
+            assert_eq!(r.peek().unwrap(), Some(step as u64));
+            let mut part = vec![0; sizes(step)];
+            assert_eq!(r.read_arrays(&mut [&mut part]).unwrap(), Some(step as u64));
+            assert!(part.iter().all(|&byte| byte == step as u8), "{step}");
+        }
+        assert_eq!(r.peek().unwrap(), None);
+    });
+}
+
+#[test]
+fn memory_follows_the_sizes_of_steps_on_one_host_and_across() {
+    memory_follows_the_sizes_of_steps(&<String as At>::new());
+    for near in [Near::All, Near::None] {
+        memory_follows_the_sizes_of_steps(&Across { near, ..Across::trusting(true) });
+    }
 }
 
 /// A model's worth of small arrays opens and moves in a time that grows with their number.

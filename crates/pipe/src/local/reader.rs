@@ -313,7 +313,8 @@ fn segments(
             return Err(joining.bad("slots too large"));
         };
         let total = total as usize;
-        let segment = Segment::from_fd(fd, total, total, Access::ReadOnly)
+        let least = fixed * depth as usize;
+        let segment = Segment::from_fd_partly(fd, total, total, least, Access::ReadOnly)
             .map_err(|e| joining.bad(&format!("slots of writer unit {unit}: {e}")))?;
         for slot in 0..depth as usize {
             let at = slot * stride as usize;

@@ -2,13 +2,14 @@
 
 use super::offer::may_offer;
 use super::{spin_time, Local};
-use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes};
+use crate::bind::{bind_writers, check_terms, late_segment, slot_sizes, slots};
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{fresh_id, not_duplicated, socket_name, system, Joining};
 use crate::port::{stop_error, Port};
 use crate::ready::{Wait, Watch};
 use crate::rendezvous::Rendezvous;
+use crate::room::Rooms;
 use crate::serve::{attach, opening, NearServer, Opened, HOST};
 use crate::watch::{spawn, Keepsake};
 use crate::wire::{Array, Hello, Welcome};
@@ -31,6 +32,7 @@ use std::sync::{mpsc, Arc};
 pub(super) struct Slotted {
     pub local: Local,
     segment: Segment,
+    rooms: Rooms,
     stride: usize,
     len: usize,
     /// Whether large arrays may be left in place for the readers to fetch.
@@ -46,18 +48,18 @@ pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<wri
     let Opening { options, arrays, hello, start } = opening;
     let lay_out =
         |arrays: &[Array]| Ok::<_, PipeError>(bind_writers(arrays, options.units)?.lay_out(options.unit)?);
-    let given = arrays.map(|arrays| Ok::<_, PipeError>(lay_out(arrays)?.len)).transpose()?;
+    let given = arrays.map(lay_out).transpose()?;
     let stop = Arc::new(EventFd::new().map_err(system(pipe))?);
     let (welcome, slots, segment, thread, stays) = if options.unit == 0 {
-        let own = given.map(|len| segment(pipe, len, options)).transpose()?;
+        let own = given.map(|places| slots(pipe, &places, options)).transpose()?;
         let (opened, own, thread) = serve(pipe, hello, own, options, &stop)?;
         (opened.welcome, opened.slots, own, thread, opened.waits)
     } else {
-        let slot_len = given.ok_or_else(|| PipeError::bad_peer(pipe, "no dataset"))?;
-        let mut made = Some(segment(pipe, slot_len, options)?);
+        let places = given.ok_or_else(|| PipeError::bad_peer(pipe, "no dataset"))?;
+        let mut made = Some(slots(pipe, &places, options)?);
         let len = made.as_ref().map_or(0, Segment::len);
         let ((welcome, slots, own, keepsake), conn) = Joining::with(pipe, options, |joining| {
-            let own = made.take().map_or_else(|| segment(pipe, slot_len, options), Ok)?;
+            let own = made.take().map_or_else(|| slots(pipe, &places, options), Ok)?;
             let (welcome, control, mut fds) = joining.welcome(&hello, &[own.fd()])?;
             let (control, slots) = attach(pipe, control, &welcome)?;
             // A replacement goes on with the slots of the unit it replaces: readers have them mapped.
@@ -74,38 +76,32 @@ pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<wri
         let thread = spawn(pipe, move || crate::watch::run(conn, me, watched, keepsake, stopped))?;
         (welcome, slots, own, thread, false)
     };
-    let Places { len, fixed, .. } = lay_out(&welcome.arrays)?;
-    let offers = may_offer(&welcome, len, options);
+    let places = lay_out(&welcome.arrays)?;
+    let offers = may_offer(&welcome, places.len, options);
+    let next = slots.resume_at(me);
+    let rooms = Rooms::new(&welcome.arrays, &places, options.depth, next > 0);
     let domain = PortDomain::new(pipe, me, &welcome, options, None);
     let port = Port::new(pipe, me, domain, options, (start, spin_time(&slots)));
     let local = Local::new(slots, stop, thread);
-    let end = Slotted::new(&port, local, (segment, len, fixed), (offers, stays), options)?;
-    let next = end.local.slots.resume_at(me);
+    let end = Slotted::new(&port, local, (segment, rooms, &places), (offers, stays), options)?;
     Ok((port, Box::new(end), welcome.arrays, next))
-}
-
-/// Slots for parts of so many bytes.
-fn segment(pipe: &str, len: usize, options: &Options) -> Result<Segment, PipeError> {
-    let (_, total) = slot_sizes(len, options)?;
-    Segment::create("polyduct-slots", total).map_err(system(pipe))
 }
 
 impl Slotted {
     fn new(
         port: &Port,
         local: Local,
-        (mut segment, len, fixed): (Segment, usize, usize),
+        (mut segment, rooms, places): (Segment, Rooms, &Places),
         (offers, stays): (bool, bool),
         options: &Options,
     ) -> Result<Slotted, PipeError> {
-        let (stride, _) = slot_sizes(len, options)?;
-        // What changes its size may stay small.
+        let (stride, _) = slot_sizes(places.len, options)?;
         for slot in 0..options.depth as usize {
             let at = slot * stride;
-            segment.prefault(at..at + fixed.max(1)).map_err(system(&port.pipe))?;
+            segment.prefault(at..at + places.fixed.max(1)).map_err(system(&port.pipe))?;
         }
         segment.keep_from_children();
-        Ok(Slotted { local, segment, stride, len, offers, stays, awaits: false })
+        Ok(Slotted { local, segment, rooms, stride, len: places.len, offers, stays, awaits: false })
     }
 }
 
@@ -141,6 +137,11 @@ impl WriterEnd for Slotted {
     fn slot_mut(&mut self, turn: Turn) -> &mut [u8] {
         let start = turn.slot as usize * self.stride;
         self.segment.slice_mut(start..start + self.len).unwrap_or_default()
+    }
+
+    fn make_room(&mut self, port: &Port, turn: Turn, used: &[usize], begins: bool) -> Result<(), PipeError> {
+        let base = turn.slot as usize * self.stride;
+        self.rooms.make((&self.segment, base), turn.slot, used, begins).map_err(system(&port.pipe))
     }
 
     fn finish(&mut self, port: &mut Port, n: u64, begin: Begin, said: &[u64]) -> Result<(), PipeError> {

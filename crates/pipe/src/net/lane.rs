@@ -30,8 +30,8 @@ pub struct Lane {
     pub unit: u32,
     /// Where it was when this unit joined.
     pub addr: SocketAddr,
-    /// Slots of the writer, and bytes of each.
-    pub slots: (u32, usize),
+    /// Slots of the writer, bytes of each, and the first of those, of arrays whose size does not change.
+    pub slots: (u32, usize, usize),
     way: Delivery,
     supply: Supply,
     route: Route,
@@ -58,7 +58,7 @@ impl Lane {
         Lane {
             unit: supply.unit,
             addr,
-            slots: (depth, supply.slot_len),
+            slots: (depth, supply.slot_len, supply.fixed),
             way,
             supply,
             route,

@@ -233,6 +233,8 @@ pub struct Mapping {
     writer: Proof,
     depth: usize,
     len: usize,
+    /// The first of them, of arrays whose size does not change.
+    fixed: usize,
     slots: Vec<Segment<()>>,
 }
 
@@ -243,7 +245,7 @@ impl Mapping {
         (place, trust): (&PipeAddress, &Trust),
         (unit, at): (u32, SocketAddr),
         (program, me, from): (u32, u32, u64),
-        (depth, len): (u32, usize),
+        (depth, len, fixed): (u32, usize, usize),
     ) -> Option<Mapping> {
         // One that listens everywhere does not know under which address it is seen.
         let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port());
@@ -255,7 +257,8 @@ impl Mapping {
         let asks = NearAsk::Lane { proof: reader, program, unit: me, from };
         let asked = PIPE.encode(&asks).and_then(|message| message.send(&conn, &[]));
         let slots = Vec::with_capacity(depth as usize);
-        matches!(asked, Ok(Sent::Done)).then(|| Mapping { conn, writer, depth: depth as usize, len, slots })
+        let depth = depth as usize;
+        matches!(asked, Ok(Sent::Done)).then(|| Mapping { conn, writer, depth, len, fixed, slots })
     }
 
     /// What to wait for.
@@ -281,8 +284,8 @@ impl Mapping {
                 {
                     for fd in fds.into_iter().take(self.depth - self.slots.len()) {
                         let len = self.len.max(1);
-                        let slot = Segment::from_fd(fd, len, len, Access::ReadOnly)?;
-                        slot.prefault(0..len)?;
+                        let slot = Segment::from_fd_partly(fd, len, len, self.fixed, Access::ReadOnly)?;
+                        slot.prefault(0..self.fixed.max(1))?;
                         self.slots.push(slot.into_parts().0);
                     }
                 }
@@ -347,7 +350,7 @@ mod tests {
     fn lane(name: &str, store: &Store, depth: u32, len: usize) -> (Job, Mapping) {
         let (place, trust) = (place(name), trust(1));
         let mut door = Door::new(&place, &trust, 0, AT.into()).unwrap();
-        let mapping = Mapping::ask((&place, &trust), (0, AT.into()), (0, 3, 0), (depth, len)).unwrap();
+        let mapping = Mapping::ask((&place, &trust), (0, AT.into()), (0, 3, 0), (depth, len, len)).unwrap();
         let [came] = door.serve().try_into().ok().unwrap();
         assert_eq!((came.of, came.from), ((0, 3), 0));
         (Job::new(came, store), mapping)
@@ -366,7 +369,7 @@ mod tests {
     #[test]
     fn slots_come_whole_whatever_their_number_and_steps_are_told_in_order() {
         for depth in [1, 8, 9, 64] {
-            let store = Store::new(depth, 5000).unwrap();
+            let store = Store::new(depth, 5000, 5000).unwrap();
             let (mut job, mut mapping) = lane("whole", &store, depth, 5000);
             assert!(!mapping.is_open().unwrap());
             assert!(!job.serve(false, &stock(&store, false)).unwrap());
@@ -385,7 +388,7 @@ mod tests {
 
     #[test]
     fn where_steps_may_be_dropped_the_one_that_is_wanted_is_told() {
-        let store = Store::new(2, 5000).unwrap();
+        let store = Store::new(2, 5000, 5000).unwrap();
         let (mut job, mut mapping) = lane("wanted", &store, 2, 5000);
         put(&store, 1, 5);
         assert!(!job.serve(false, &stock(&store, true)).unwrap());
@@ -405,7 +408,7 @@ mod tests {
 
     #[test]
     fn what_is_no_slot_is_refused() {
-        let store = Store::new(2, 5000).unwrap();
+        let store = Store::new(2, 5000, 5000).unwrap();
         let (mut job, mut mapping) = lane("length", &store, 2, 9000);
         assert!(!job.serve(false, &stock(&store, false)).unwrap());
         assert!(mapping.is_open().is_err(), "slots of another length");
@@ -419,7 +422,7 @@ mod tests {
     fn who_does_not_know_the_key_finds_no_door_and_is_handed_nothing() {
         let (place, mine) = (place("key"), trust(1));
         let mut door = Door::new(&place, &mine, 0, AT.into()).unwrap();
-        assert!(Mapping::ask((&place, &trust(2)), (0, AT.into()), (0, 0, 0), (1, 9)).is_none());
+        assert!(Mapping::ask((&place, &trust(2)), (0, AT.into()), (0, 0, 0), (1, 9, 9)).is_none());
         // Names can be seen: whoever comes there proves what cannot.
         let conn = Conn::connect(&Secrets::new(&place, &mine, 0, AT.into()).name).unwrap();
         let asks = NearAsk::Lane { proof: [0; 32], program: 0, unit: 0, from: 0 };
@@ -427,8 +430,8 @@ mod tests {
         assert!(door.serve().is_empty());
         assert!(matches!(PIPE.receive::<NearTell>(&conn, &mut [0; LONGEST]), Incoming::Closed));
         // Nor are slots taken of who does not.
-        let store = Store::new(1, 9).unwrap();
-        let mut mapping = Mapping::ask((&place, &mine), (0, AT.into()), (0, 0, 0), (1, 9)).unwrap();
+        let store = Store::new(1, 9, 9).unwrap();
+        let mut mapping = Mapping::ask((&place, &mine), (0, AT.into()), (0, 0, 0), (1, 9, 9)).unwrap();
         let [came] = door.serve().try_into().ok().unwrap();
         let mut job = Job { proof: [0; 32], ..Job::new(came, &store) };
         assert!(!job.serve(false, &stock(&store, false)).unwrap());

@@ -39,7 +39,7 @@ fn connect(
     caller: &Caller,
     client: &mut Client,
     name: UnitName,
-    (addr, slots): (SocketAddr, Option<(u32, usize)>),
+    (addr, slots): (SocketAddr, Option<(u32, usize, usize)>),
     start: Duration,
 ) -> Result<Delivery, PipeError> {
     let Caller { place, trust, options, replaced, .. } = caller;
@@ -171,7 +171,7 @@ fn meet_writers(
     let mut lanes = Vec::with_capacity(from.len());
     for (supply, addr) in work.supplies.iter().zip(addrs) {
         let name = UnitName { side: Side::Writer, unit: supply.unit };
-        let slots = (welcome.depth, supply.slot_len);
+        let slots = (welcome.depth, supply.slot_len, supply.fixed);
         let way = connect(caller, client, name, (addr, Some(slots)), start)?;
         let mut lane = Lane::new(addr, way, supply.clone(), welcome.depth, work.changes());
         lane.moved = client.moved(supply.unit);

@@ -257,7 +257,7 @@ impl Caller {
     }
 
     /// Asks a writer unit for its slots, if it is on this host and both may share memory.
-    pub fn maps(&self, at: (u32, SocketAddr), slots: (u32, usize), from: u64) -> Option<Delivery> {
+    pub fn maps(&self, at: (u32, SocketAddr), slots: (u32, usize, usize), from: u64) -> Option<Delivery> {
         let me = (self.program, self.options.unit, from);
         let maps = self.maps.then(|| Mapping::ask((&self.place, &self.trust), at, me, slots));
         maps.flatten().map(Delivery::Slots)

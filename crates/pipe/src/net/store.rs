@@ -5,6 +5,7 @@
 
 use polyduct_message::meeting::Shared;
 use polyduct_os::{segment::Segment, Errno, OsError};
+use std::slice::from_ref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,11 +28,12 @@ struct Slot {
 }
 
 impl Store {
-    /// `depth` slots of `len` bytes, backed by memory from the start.
-    pub fn new(depth: u32, len: usize) -> Result<Store, OsError> {
+    /// `depth` slots of `len` bytes, of which the first `fixed` are backed by memory from the start.
+    pub fn new(depth: u32, len: usize, fixed: usize) -> Result<Store, OsError> {
         let slot = || {
-            let mut memory = Segment::create("polyduct-slot", len.max(1))?;
-            memory.prefault(0..memory.len())?;
+            let fixed = 0..fixed.max(1);
+            let mut memory = Segment::create_partly("polyduct-slot", len.max(1), from_ref(&fixed))?;
+            memory.prefault(fixed)?;
             memory.keep_from_children();
             Ok(Slot { step: None, memory: Some(Arc::new(memory)) })
         };

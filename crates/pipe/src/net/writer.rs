@@ -114,6 +114,11 @@ impl WriterEnd for Sending {
         false
     }
 
+    fn make_room(&mut self, port: &Port, turn: Turn, used: &[usize], begins: bool) -> Result<(), PipeError> {
+        let Some(memory) = &self.filling else { return Ok(()) };
+        self.senders.make_room(turn.slot, memory, used, begins).map_err(system(&port.pipe))
+    }
+
     fn slot(&self, _: Turn) -> &[u8] {
         let memory = self.filling.as_ref().and_then(|memory| memory.slice(0..self.senders.len()).ok());
         memory.unwrap_or_default()

@@ -88,10 +88,8 @@ fn what_is_replaced_or_given_up_in_a_store_that_stays_open_is_removed() {
 #[test]
 fn a_fresh_opening_among_four_thousand_costs_little_more_than_among_forty() {
     let dataset = Dataset::new(&[10], ElemType::U8).unwrap();
-    let middle = |mut took: Vec<Duration>| {
-        took.sort_unstable();
-        took[took.len() / 2]
-    };
+    // The shortest of many: whatever else the machine does only makes them longer.
+    let shortest = |took: Vec<Duration>| took.into_iter().min().unwrap_or_default();
     let filled = |count: u32| {
         let place = Place::store(4, 1, 4096);
         let store = Store::open(&place.0).unwrap();
@@ -116,7 +114,7 @@ fn a_fresh_opening_among_four_thousand_costs_little_more_than_among_forty() {
         place
     };
     let measure = |place: &Place| {
-        let read = middle(
+        let read = shortest(
             (0..40)
                 .map(|_| {
                     let start = Instant::now();
@@ -125,7 +123,7 @@ fn a_fresh_opening_among_four_thousand_costs_little_more_than_among_forty() {
                 })
                 .collect(),
         );
-        let made = middle(
+        let made = shortest(
             (0..40)
                 .map(|n| {
                     let start = Instant::now();

@@ -253,7 +253,7 @@ impl Area {
     /// Maps the segment that a peer made. `mine` gives what each sender chooses for itself.
     pub fn attach(fd: OwnedFd, max_bytes: usize, mine: &Sizes) -> Result<Area, AttachError> {
         let segment =
-            Segment::from_fd_partly(fd, Sizes::least().segment_bytes(), max_bytes, Access::ReadWrite)?;
+            Segment::from_fd_partly(fd, Sizes::least().segment_bytes(), max_bytes, 0, Access::ReadWrite)?;
         segment.prefault(0..FIRST_LINE * 64)?;
         let mut area = Area { segment, sizes: mine.clone(), side: Side::Guest };
         let [magic, lines, bytes, _, at, ..] = &area.words(HEADER).w;
