@@ -206,7 +206,10 @@ impl Rows<'_> {
             [outer @ .., middle, inner] => (outer, *middle, *inner),
         };
         let len = self.nest.src_run();
-        let early = (AHEAD / len).clamp(1, middle.n * inner.n);
+        let runs = middle.n * inner.n;
+        let early = (AHEAD / len).clamp(1, runs);
+        // Of few runs most would be asked for that are none of them.
+        let ask = if runs < 2 * COMB && matches!(ask, Ask::Lines) { Ask::Runs } else { ask };
         let (src, dst) = (self.src.wrapping_add(self.nest.src), self.dst.wrapping_add(self.nest.dst));
         let plane = Plane { middle, inner, len, early, dst_ahead: R::CACHED && self.dst_ahead };
         let mut walk = Walk::new(outer, src, dst);
@@ -348,11 +351,14 @@ struct Comb {
     /// What part of their lines comes next.
     turn: usize,
     behind: Ahead,
+    /// Runs of the plane that are not among the teeth yet.
+    left: usize,
 }
 
 impl Comb {
     fn new<S: Simd>(plane: &Plane, src: *const u8, dst: *const u8) -> Comb {
-        let mut comb = Comb { teeth: [src; COMB], turn: 0, behind: plane.run_at(0, src, dst) };
+        let left = plane.middle.n * plane.inner.n;
+        let mut comb = Comb { teeth: [src; COMB], turn: 0, behind: plane.run_at(0, src, dst), left };
         comb.move_on(plane);
         // The first runs have none before them.
         (0..COMB).for_each(|_| comb.ask::<S>(plane));
@@ -360,7 +366,9 @@ impl Comb {
     }
 
     fn move_on(&mut self, plane: &Plane) {
-        self.turn = 0;
+        // Behind the last run nothing is asked for.
+        self.turn = if self.left == 0 { COMB } else { 0 };
+        self.left = self.left.saturating_sub(COMB);
         for tooth in &mut self.teeth {
             *tooth = self.behind.src;
             self.behind.go_on(plane);
@@ -371,6 +379,9 @@ impl Comb {
 impl Asks for Comb {
     #[inline(always)]
     fn ask<S: Simd>(&mut self, plane: &Plane) {
+        if self.turn == COMB {
+            return;
+        }
         let lines = plane.len.div_ceil(64);
         for line in self.turn * lines..(self.turn + 1) * lines {
             simd::prefetch_far(self.teeth[line % COMB].wrapping_add(line / COMB * 64));

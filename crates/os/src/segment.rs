@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -198,12 +198,16 @@ impl Segment {
         Ok((Segment::new(fd, base, len, access, false), reserved_bytes))
     }
 
-    /// Gives a part its memory, if it has none yet.
+    /// Gives a part its memory, as far as it has none yet. Where that fails some of it may have memory.
     ///
     /// # Errors
     /// [`OsError::NoMemory`]; a range beyond the end.
     pub fn reserve(&self, part: Range<usize>) -> Result<()> {
         self.check(&part)?;
+        // What has been written is there, and not asked for again.
+        let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(part.start as u64));
+        let start = hole.map_or(part.start, |hole| (hole as usize).clamp(part.start, part.end));
+        let part = start..part.end;
         let asked_bytes = part.len() as u64;
         if asked_bytes > memory::obtainable_bytes() {
             return Err(OsError::NoMemory { what: "a segment".into(), asked_bytes, available_bytes: None });

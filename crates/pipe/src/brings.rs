@@ -67,12 +67,21 @@ impl Brings {
         for array in 0..brings.arrays.len() {
             if brings.arrays[array].open == Some(Changes::Never) {
                 brings.words[words(&arrays[..array])] = 1;
-            } else if let Some((sizes, _)) = &brings.sizes[array] {
-                let nothing = sizes.nothing();
-                brings.size(array, &nothing)?;
             }
         }
+        brings.size_nothing(None);
         Ok(brings)
+    }
+
+    /// Has nothing of one array whose size changes, or of all.
+    pub fn size_nothing(&mut self, one: Option<usize>) {
+        for array in 0..self.arrays.len() {
+            let sizes = self.sizes[array].as_ref().filter(|_| one.is_none_or(|one| one == array));
+            if let Some(nothing) = sizes.map(|(sizes, _)| sizes.nothing()) {
+                // Nothing is never more than was declared.
+                let _ = self.size(array, &nothing);
+            }
+        }
     }
 
     /// Says how large an array is in the next step: where a dimension is open the shape of this unit's piece,

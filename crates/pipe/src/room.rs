@@ -20,7 +20,7 @@ pub(crate) struct Rooms {
 }
 
 /// What an array has of its place in a slot, from the start of it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Room {
     /// Bytes that surely have memory.
     held: usize,
@@ -32,12 +32,11 @@ struct Room {
 }
 
 impl Rooms {
-    /// Of slots without memory for what changes; of some that `may_hold` memory all over, as those of a unit
-    /// that this one replaces.
-    pub fn new(arrays: &[Array], places: &Places, depth: u32, may_hold: bool) -> Rooms {
+    /// Of slots that may have memory anywhere, as those of a unit that this one replaces.
+    pub fn new(arrays: &[Array], places: &Places, depth: u32) -> Rooms {
         let changing = arrays.iter().zip(&places.at).filter(|(array, _)| array.open.is_some());
         let arrays: Vec<_> = changing.map(|(_, at)| at.clone()).collect();
-        let room = |at: &Range<usize>| Room { end: if may_hold { at.len() } else { 0 }, ..Room::default() };
+        let room = |at: &Range<usize>| Room { held: 0, end: at.len(), most: 0, steps: 0 };
         let rooms: Vec<_> = arrays.iter().map(room).collect();
         Rooms { slots: vec![rooms; depth as usize], arrays }
     }
@@ -58,14 +57,19 @@ impl Rooms {
         for ((room, at), &used) in rooms.iter_mut().zip(&self.arrays).zip(used) {
             let (start, used) = (base + at.start, used.min(at.len()));
             if begins {
-                if let Some(unused) = room.begin() {
-                    segment.release(start + unused.start..start + unused.end)?;
+                let unused = room.unused();
+                // Where the system refuses that, the memory stays.
+                if !unused.is_empty() && segment.release(start + unused.start..start + unused.end).is_ok() {
+                    room.end = unused.start;
                 }
             }
             room.most = room.most.max(used);
             if room.held < used {
-                segment.reserve(start + room.held..start + used)?;
-                (room.held, room.end) = (used, room.end.max(used));
+                // A little more, so that what grows step by step does not ask the system in each.
+                let held = used.max(room.held + room.held / 8).min(at.len());
+                room.end = room.end.max(held);
+                segment.reserve(start + room.held..start + held)?;
+                room.held = held;
             }
         }
         Ok(())
@@ -74,18 +78,18 @@ impl Rooms {
 
 impl Room {
     /// A step begins: what none of the last ones took, where that is much.
-    fn begin(&mut self) -> Option<Range<usize>> {
+    fn unused(&mut self) -> Range<usize> {
         let Room { end, most, steps, .. } = *self;
         self.steps += 1;
         if steps < STEPS {
-            return None;
+            return end..end;
         }
         (self.most, self.steps) = (0, 1);
         if end < most + LEAST.max(end / 2) {
-            return None;
+            return end..end;
         }
-        (self.held, self.end) = (self.held.min(most), most);
-        Some(most..end)
+        self.held = self.held.min(most);
+        most..end
     }
 }
 
@@ -105,18 +109,18 @@ mod tests {
         segment.held_bytes().unwrap() as usize
     }
 
-    fn rooms(may_hold: bool) -> (Rooms, Segment) {
+    fn rooms() -> (Rooms, Segment) {
         let open = Some(Changes::Dim(0));
         let arrays = [array("a", open), array("b", None), array(VALUES, open)];
         let places = Places::of([1 << 20; 3].into_iter(), &[0, 2]).unwrap();
         assert_eq!((places.at[0].start, places.fixed), (1 << 20, 1 << 20));
         let segment = Segment::create_partly("rooms", 2 * places.len, from_ref(&(0..4096))).unwrap();
-        (Rooms::new(&arrays, &places, 2, may_hold), segment)
+        (Rooms::new(&arrays, &places, 2), segment)
     }
 
     #[test]
     fn there_is_as_much_memory_as_steps_take_and_content_stays() {
-        let (mut rooms, mut segment) = rooms(false);
+        let (mut rooms, mut segment) = rooms();
         rooms.make((&segment, 0), 0, &[0, 0], true).unwrap();
         assert_eq!(held(&segment), 4096);
         rooms.make((&segment, 0), 0, &[4096, 1], true).unwrap();
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_many_steps_do_not_take_goes_and_comes_again() {
-        let (mut rooms, segment) = rooms(false);
+        let (mut rooms, segment) = rooms();
         rooms.make((&segment, 0), 0, &[1 << 20, 0], true).unwrap();
         let mut sizes = Vec::new();
         for _ in 0..2 * STEPS {
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn sizes_that_go_up_and_down_keep_their_memory() {
-        let (mut rooms, segment) = rooms(false);
+        let (mut rooms, segment) = rooms();
         for step in 0..100 {
             let used = if step % 8 == 0 { 1 << 20 } else { 100 };
             rooms.make((&segment, 0), 0, &[used, 0], true).unwrap();
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn memory_that_another_left_is_kept_until_it_is_not_needed() {
-        let (mut rooms, segment) = rooms(true);
+        let (mut rooms, segment) = rooms();
         segment.reserve(1 << 20..2 << 20).unwrap();
         for _ in 0..STEPS {
             rooms.make((&segment, 0), 0, &[100, 0], true).unwrap();

@@ -298,7 +298,7 @@ impl Writer {
     }
 
     /// The same if there is a slot, or one is free within microseconds; `None` if not. Makes no system call
-    /// on one host.
+    /// on one host, unless arrays whose size changes need more memory than they had.
     ///
     /// # Errors
     /// Loss of peers, as [`step`](Self::step).
@@ -309,7 +309,12 @@ impl Writer {
     }
 
     fn begun(&mut self, begin: Begin) -> Result<StepMut<'_>, PipeError> {
-        self.make_room(begin, true)?;
+        if let Err(error) = self.make_room(begin, true) {
+            // For as much as in the step before, of which less may be brought in this one: asked for again, the
+            // step begins with nothing.
+            self.brings.size_nothing(None);
+            return Err(error);
+        }
         if let (Begin::Fill(turn), true) = (begin, self.brings.has_constants()) {
             if !self.brings.lie_in(turn.slot, self.end.is_near()) {
                 self.brings.place_constants(self.end.slot_mut(turn));
@@ -525,11 +530,11 @@ impl StepMut<'_> {
     /// The loss of unit 0 on another host.
     pub fn publish(self) -> Result<bool, PipeError> {
         let StepMut { writer, begin } = self;
+        writer.make_room(begin, false)?;
         if writer.brings.has_constants() {
             writer.keep_constants(begin);
         }
         if let (Begin::Fill(turn), true) = (begin, writer.brings.has_values()) {
-            writer.make_room(begin, false)?;
             writer.brings.place_values(writer.end.slot_mut(turn));
         }
         let finished = writer.end.finish(&mut writer.port, writer.next, begin, &writer.brings.words);
@@ -550,10 +555,14 @@ impl StepMut<'_> {
     /// Says how large an array is in this step: see [`Writer::bring`].
     ///
     /// # Errors
-    /// As there; [`PipeError::System`] where there is no memory for it.
+    /// As there; [`PipeError::System`] where there is no memory for it, after which it has no elements.
     pub fn bring(&mut self, array: usize, shape: &[u64]) -> Result<(), PipeError> {
         self.writer.bring(array, shape)?;
-        self.writer.make_room(self.begin, false)
+        let made = self.writer.make_room(self.begin, false);
+        if made.is_err() {
+            self.writer.brings.size_nothing(Some(array));
+        }
+        made
     }
 
     /// Has these values go with this step: see [`Writer::set_values`].

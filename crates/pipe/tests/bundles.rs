@@ -6,8 +6,9 @@ use common::at::At;
 use common::net::{Across, Near};
 use common::{local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
+use polyduct_os::OsError;
 use polyduct_pipe::{Expect, Given, Mismatch, Options, PipeError, Policy, Reader, Refusal, Rule, Writer};
-use polyduct_port::{Array, ArrayPart, BundleError, Changes, PortError};
+use polyduct_port::{Array, ArrayPart, BundleError, Changes, PortError, Scope};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -615,6 +616,59 @@ fn memory_follows_the_sizes_of_steps_on_one_host_and_across() {
     memory_follows_the_sizes_of_steps(&<String as At>::new());
     for near in [Near::All, Near::None] {
         memory_follows_the_sizes_of_steps(&Across { near, ..Across::trusting(true) });
+    }
+}
+
+/// More than any machine has may be declared, and asked for; the port goes on with what there is.
+fn a_step_for_which_there_is_no_memory_is_an_error<A: At>(at: &A) {
+    let open = Some(Changes::Dim(0));
+    let array = Array { open, layout: String::new(), ..named("particles", &[1 << 42], ElemType::U8) };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let options = Options { depth: 2, ..writer_options(0, 1) };
+            let mut w = at.writer(&Given::Bundle(vec![array]), "", &options).unwrap();
+            let no_memory = |error: PipeError| {
+                assert!(
+                    matches!(error, PipeError::System { source: OsError::NoMemory { .. }, .. }),
+                    "{error}"
+                );
+                assert_eq!(error.scope(), Scope::Operation);
+            };
+            let mut s = w.step().unwrap();
+            no_memory(s.bring(0, &[1 << 41]).unwrap_err());
+            assert!(s.arrays()[0].at.is_empty());
+            s.bring(0, &[5]).unwrap();
+            let part = s.arrays()[0].at.clone();
+            s[part].fill(1);
+            s.publish().unwrap();
+            // Said beforehand, it is asked for by the step, and not twice.
+            w.bring(0, &[1 << 41]).unwrap();
+            no_memory(w.step().err().unwrap());
+            let mut s = w.step().unwrap();
+            assert!(s.arrays()[0].at.is_empty());
+            s.bring(0, &[7]).unwrap();
+            let part = s.arrays()[0].at.clone();
+            s[part].fill(2);
+            s.publish().unwrap();
+            w.write_arrays(&[&[3; 9]]).unwrap();
+            w.close().unwrap();
+        });
+        let mut r = at.reader_of(&[rule("*", "*")], &reader_options("r", 0, 1)).unwrap();
+        for (step, len) in [(0, 5), (1, 7), (2, 9)] {
+            assert_eq!(r.peek().unwrap(), Some(step));
+            let mut part = vec![0; len];
+            assert_eq!(r.read_arrays(&mut [&mut part]).unwrap(), Some(step));
+            assert_eq!(part, vec![step as u8 + 1; len]);
+        }
+        assert_eq!(r.peek().unwrap(), None);
+    });
+}
+
+#[test]
+fn a_step_for_which_there_is_no_memory_is_an_error_on_one_host_and_across() {
+    a_step_for_which_there_is_no_memory_is_an_error(&<String as At>::new());
+    for near in [Near::All, Near::None] {
+        a_step_for_which_there_is_no_memory_is_an_error(&Across { near, ..Across::trusting(true) });
     }
 }
 

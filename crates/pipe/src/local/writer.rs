@@ -79,7 +79,7 @@ pub(crate) fn open(pipe: &str, me: UnitName, opening: Opening<'_>) -> Result<wri
     let places = lay_out(&welcome.arrays)?;
     let offers = may_offer(&welcome, places.len, options);
     let next = slots.resume_at(me);
-    let rooms = Rooms::new(&welcome.arrays, &places, options.depth, next > 0);
+    let rooms = Rooms::new(&welcome.arrays, &places, options.depth);
     let domain = PortDomain::new(pipe, me, &welcome, options, None);
     let port = Port::new(pipe, me, domain, options, (start, spin_time(&slots)));
     let local = Local::new(slots, stop, thread);

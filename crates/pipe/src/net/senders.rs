@@ -69,7 +69,7 @@ impl Senders {
         let workers: Result<_, OsError> = (0..cpu::allowed().len().clamp(1, MOST)).map(worker).collect();
         Ok(Arc::new(Senders {
             store: Store::new(welcome.depth, places.len, places.fixed).map_err(&system)?,
-            rooms: Mutex::new(Rooms::new(&welcome.arrays, &places, welcome.depth, false)),
+            rooms: Mutex::new(Rooms::new(&welcome.arrays, &places, welcome.depth)),
             len: places.len,
             unit,
             wants: welcome.policy != Policy::Block || welcome.arrays.iter().any(|array| array.open.is_some()),
