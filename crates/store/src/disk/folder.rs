@@ -9,7 +9,7 @@ use super::writer::commit::{commit, End};
 use super::writer::crew::Crew;
 use super::writer::output::{self, Output, Wanted};
 use super::writer::{dir_id, stretch};
-use super::{Store, StoreError};
+use super::{Meta, Store, StoreError};
 use crate::file::several::{check_count, WriteArrays};
 use crate::file::{values, Attributes, Options};
 use crate::ragged::{self, Growing, Placed, Unsettled};
@@ -51,6 +51,27 @@ pub struct FolderWriter {
     closed: bool,
 }
 
+/// Checks that no array of a folder to which is appended would have fewer steps than the others from then on. One that
+/// has but one step is constant only beside some that have more.
+fn all_are_brought(store: &Store, folder: &str, arrays: &[Array]) -> Result<(), StoreError> {
+    let datasets = store.datasets()?;
+    let inside =
+        |name: &str| name.strip_prefix(folder).and_then(|name| name.strip_prefix('/')).map(str::to_owned);
+    let there: Vec<_> = datasets.iter().filter_map(|(name, meta)| Some((inside(name)?, meta))).collect();
+    let has_steps = |meta: &Meta| meta.stepped || meta.steps != 1;
+    let some_have = there.iter().any(|(_, meta)| has_steps(meta));
+    let brought = |name: &str| arrays.iter().any(|array| array.name == name);
+    match there.iter().find(|(name, meta)| !brought(name) && (has_steps(meta) || !some_have)) {
+        None => Ok(()),
+        Some((name, _)) => Err(bad(
+            &store.shown,
+            &format!("{folder}/{name}"),
+            "one that does not come with the steps that are appended",
+            "all arrays of the folder in each of its steps, but those that are constant",
+        )),
+    }
+}
+
 impl FolderWriter {
     /// Opens a folder to write unit `options.port.unit`'s part of each of its arrays, in place of all that is in it;
     /// with `append` the steps follow those of the arrays that are there. Waits until all units have come.
@@ -85,6 +106,9 @@ impl FolderWriter {
                 "one whose size changes, to be appended to",
                 "one whose size is the same in all steps; or without append, to be written anew",
             ));
+        }
+        if append {
+            all_are_brought(&store, folder, arrays)?;
         }
         let in_another = |name: &str| {
             let folders = name.match_indices('/').map(|(at, _)| &name[..at]);
