@@ -128,11 +128,17 @@ fn rows(url: &str) -> Result<Vec<Row>, Error> {
 /// The datasets of a store, of a folder of it, or one.
 fn in_store(path: &std::path::Path) -> Result<Vec<Row>, Error> {
     let (dir, folder) = disk::split_folder(path)?;
-    let (all, folder) = (Store::open(&dir)?.datasets()?, folder.trim_end_matches('/'));
+    let (store, folder) = (Store::open(&dir)?, folder.trim_end_matches('/'));
+    let all = store.datasets()?;
     let inside = format!("{folder}/");
     let wanted = |name: &str| folder.is_empty() || name == folder || name.starts_with(&inside);
     let row = |(name, meta): (&String, &disk::Meta)| {
         Row::new(name, &meta.dataset, Some(meta.steps)).of_sizes(meta.step_shapes())
     };
-    Ok(all.iter().filter(|(name, _)| wanted(name)).map(row).collect())
+    let rows: Vec<Row> = all.iter().filter(|(name, _)| wanted(name)).map(row).collect();
+    if rows.is_empty() && !folder.is_empty() {
+        // Says what there is.
+        store.own_to_read()?.find(folder)?;
+    }
+    Ok(rows)
 }

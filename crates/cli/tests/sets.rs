@@ -243,6 +243,9 @@ fn ls_lists_what_there_is() {
         let said = text(&output(&["ls", &format!("store:{store}{url}")]).stdout);
         assert_eq!(said.contains("runs/b"), there, "{url}: {said}");
     }
+    let o = output(&["ls", &format!("store:{store}/nope"), "--json"]);
+    assert!(!o.status.success() && text(&o.stdout).is_empty(), "{o:?}");
+    assert!(text(&o.stderr).contains("\"nope\""), "{o:?}");
     let o = output(&["ls", &dir.path("gone.npz")]);
     assert!(o.status.code() == Some(1) && text(&o.stderr).contains("gone.npz"), "{}", text(&o.stderr));
 }
