@@ -136,12 +136,7 @@ impl Segment {
     /// # Errors
     /// [`OsError::BadSegment`] says what is wrong with it; the descriptor is closed.
     pub fn from_fd(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<Segment> {
-        let (segment, reserved_bytes) = Segment::map_fd(fd, min_len, max_len, access)?;
-        let len_bytes = segment.len as u64;
-        if reserved_bytes < len_bytes {
-            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes }.into());
-        }
-        Ok(segment)
+        Segment::map_fd(fd, min_len, max_len, None, access)
     }
 
     /// The same of one that has memory for [parts](Segment::create_partly) only, of `least_bytes` together.
@@ -155,16 +150,17 @@ impl Segment {
         least_bytes: usize,
         access: Access,
     ) -> Result<Segment> {
-        let (segment, reserved_bytes) = Segment::map_fd(fd, min_len, max_len, access)?;
-        let len_bytes = least_bytes as u64;
-        if reserved_bytes < len_bytes {
-            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes }.into());
-        }
-        Ok(segment)
+        Segment::map_fd(fd, min_len, max_len, Some(least_bytes), access)
     }
 
-    /// The segment, and how much memory it has.
-    fn map_fd(fd: OwnedFd, min_len: usize, max_len: usize, access: Access) -> Result<(Segment, u64)> {
+    /// The segment, if it has memory for so many bytes, or for all.
+    fn map_fd(
+        fd: OwnedFd,
+        min_len: usize,
+        max_len: usize,
+        least_bytes: Option<usize>,
+        access: Access,
+    ) -> Result<Segment> {
         let fail = |op, errno| OsError::sys(op, "a segment from a peer", errno);
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentFault::NotMemfd)?;
         let fs = rustix::fs::fstatfs(&fd).map_err(|e| fail("fstatfs", e))?;
@@ -185,8 +181,12 @@ impl Segment {
         if found_bytes > max_bytes as u64 {
             return Err(SegmentFault::TooLong { max_bytes, found_bytes }.into());
         }
-        let reserved_bytes = held_bytes(&fd).map_err(|e| fail("fstat", e))?;
         let len = found_bytes as usize;
+        let reserved_bytes = held_bytes(&fd).map_err(|e| fail("fstat", e))?;
+        let len_bytes = least_bytes.unwrap_or(len) as u64;
+        if reserved_bytes < len_bytes {
+            return Err(SegmentFault::NotReserved { reserved_bytes, len_bytes }.into());
+        }
         let base = map(&fd, len, access).map_err(|e| match e {
             Errno::NOMEM => OsError::NoMemory {
                 what: "mapping a segment from a peer".into(),
@@ -195,7 +195,7 @@ impl Segment {
             },
             e => fail("mmap", e),
         })?;
-        Ok((Segment::new(fd, base, len, access, false), reserved_bytes))
+        Ok(Segment::new(fd, base, len, access, false))
     }
 
     /// Gives a part its memory, as far as it has none yet. Where that fails some of it may have memory.

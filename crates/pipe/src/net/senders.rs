@@ -11,7 +11,6 @@ use super::wire::{First, Guest};
 use crate::bind::bind_writers;
 use crate::error::PipeError;
 use crate::port::kernels;
-use crate::room::Rooms;
 use crate::wire::{Takes, Welcome};
 use crate::work::Work;
 use polyduct_copy::Kernels;
@@ -36,7 +35,6 @@ const MOST: usize = 8;
 pub struct Senders {
     /// The slots.
     pub store: Store,
-    rooms: Mutex<Rooms>,
     len: usize,
     welcome: Welcome,
     unit: u32,
@@ -69,7 +67,6 @@ impl Senders {
         let workers: Result<_, OsError> = (0..cpu::allowed().len().clamp(1, MOST)).map(worker).collect();
         Ok(Arc::new(Senders {
             store: Store::new(welcome.depth, places.len, places.fixed).map_err(&system)?,
-            rooms: Mutex::new(Rooms::new(&welcome.arrays, &places, welcome.depth)),
             len: places.len,
             unit,
             wants: welcome.policy != Policy::Block || welcome.arrays.iter().any(|array| array.open.is_some()),
@@ -79,21 +76,6 @@ impl Senders {
             stopped: AtomicBool::new(false),
             workers: workers.map_err(&system)?,
         }))
-    }
-
-    /// Has memory in a slot that is being filled: see [`Rooms::make`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn make_room(
-        &self,
-        slot: u32,
-        memory: &Segment,
-        used: &[usize],
-        begins: bool,
-    ) -> Result<(), OsError> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.make((memory, 0), slot, used, begins)
     }
 
     /// Bytes of a slot.

@@ -9,11 +9,13 @@ use super::senders::Senders;
 use super::serve::Shared;
 use super::wire::Ask;
 use super::Trust;
+use crate::bind::bind_writers;
 use crate::domain::{DomainOptions, PortDomain};
 use crate::error::{PipeError, Refusal};
 use crate::join::system;
 use crate::port::Port;
 use crate::ready::{Wait, Watch};
+use crate::room::Rooms;
 use crate::writer::{self, Opening, WriterEnd};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::SLICE;
@@ -39,6 +41,7 @@ struct Sending {
     begun: Option<Begin>,
     /// The memory of the slot that is being filled.
     filling: Option<Segment>,
+    rooms: Rooms,
 }
 
 /// Opens the pipe at `place`, and gives its arrays and where the unit goes on.
@@ -65,7 +68,10 @@ pub(crate) fn open(
     let domain = PortDomain::new(&pipe, me, &welcome, options, Some(network));
     let port = Port::new(&pipe, me, domain, options, (start, SPIN));
     let arrays = welcome.arrays;
-    Ok((port, Box::new(Sending { control, senders, accepts, begun: None, filling: None }), arrays, from))
+    let places = bind_writers(&arrays, options.units)?.lay_out(options.unit)?;
+    let rooms = Rooms::new(&arrays, &places, welcome.depth);
+    let end = Sending { control, senders, accepts, begun: None, filling: None, rooms };
+    Ok((port, Box::new(end), arrays, from))
 }
 
 impl WriterEnd for Sending {
@@ -116,7 +122,7 @@ impl WriterEnd for Sending {
 
     fn make_room(&mut self, port: &Port, turn: Turn, used: &[usize], begins: bool) -> Result<(), PipeError> {
         let Some(memory) = &self.filling else { return Ok(()) };
-        self.senders.make_room(turn.slot, memory, used, begins).map_err(system(&port.pipe))
+        self.rooms.make((memory, 0), turn.slot, used, begins).map_err(system(&port.pipe))
     }
 
     fn slot(&self, _: Turn) -> &[u8] {

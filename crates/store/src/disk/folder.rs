@@ -9,17 +9,18 @@ use super::writer::commit::{commit, End};
 use super::writer::crew::Crew;
 use super::writer::output::{self, Output, Wanted};
 use super::writer::{dir_id, stretch};
-use super::{Meta, Store, StoreError};
+use super::{Store, StoreError};
 use crate::file::several::{check_count, WriteArrays};
 use crate::file::{values, Attributes, Options};
 use crate::ragged::{self, Growing, Placed, Unsettled};
-use crate::FileError;
+use crate::{steps, FileError};
 use polyduct_layout::LayoutError;
 use polyduct_os::{clock, Errno};
 use polyduct_port::{
     check_names, fixed, lay_out, Array, ArrayPart, BundleError, Changes, PortError, PortName, Sizes, Stats,
 };
 use serde_json::Value;
+use std::collections::HashSet;
 use std::path::Path;
 
 pub use find::{find, is_folder};
@@ -54,18 +55,18 @@ pub struct FolderWriter {
 /// Checks that no array of a folder to which is appended would have fewer steps than the others from then on. One that
 /// has but one step is constant only beside some that have more.
 fn all_are_brought(store: &Store, folder: &str, arrays: &[Array]) -> Result<(), StoreError> {
-    let datasets = store.datasets()?;
-    let inside =
-        |name: &str| name.strip_prefix(folder).and_then(|name| name.strip_prefix('/')).map(str::to_owned);
-    let there: Vec<_> = datasets.iter().filter_map(|(name, meta)| Some((inside(name)?, meta))).collect();
-    let has_steps = |meta: &Meta| meta.stepped || meta.steps != 1;
-    let some_have = there.iter().any(|(_, meta)| has_steps(meta));
-    let brought = |name: &str| arrays.iter().any(|array| array.name == name);
-    match there.iter().find(|(name, meta)| !brought(name) && (has_steps(meta) || !some_have)) {
+    let owned = store.own_to_read()?;
+    let of_folder = |name: String| {
+        owned.find(&name).map(|(_, meta)| (name, steps::are_a_dimension(meta.steps, meta.stepped)))
+    };
+    let there = owned.in_folder(folder).into_iter().map(of_folder).collect::<Result<Vec<_>, _>>()?;
+    let some_have_steps = there.iter().any(|&(_, stepped)| stepped);
+    let brought: HashSet<String> = arrays.iter().map(|array| format!("{folder}/{}", array.name)).collect();
+    match there.iter().find(|(name, stepped)| !brought.contains(name) && (*stepped || !some_have_steps)) {
         None => Ok(()),
         Some((name, _)) => Err(bad(
             &store.shown,
-            &format!("{folder}/{name}"),
+            name,
             "one that does not come with the steps that are appended",
             "all arrays of the folder in each of its steps, but those that are constant",
         )),

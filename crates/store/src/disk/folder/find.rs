@@ -6,7 +6,7 @@ use crate::disk::{Store, StoreError, StoredArray};
 use crate::file::found::{Found, FoundArray, Held};
 use crate::file::source::{Source, Stored};
 use crate::file::{shape, values, Attributes, Options};
-use crate::FileError;
+use crate::{steps, FileError};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
         let (shown, name) = (store.shown.clone(), folder.to_owned());
         return Err(StoreError::NotThere { store: shown, name, hint: store.own_to_read()?.hint() });
     }
-    let is_stepped = |meta: &Meta| meta.stepped || meta.steps != 1;
+    let is_stepped = |meta: &Meta| steps::are_a_dimension(meta.steps, meta.stepped);
     // As most have; others are no part of the same steps.
     let steps =
         arrays.iter().map(|(_, array)| array.meta()).filter(|meta| is_stepped(meta)).map(|meta| meta.steps);
