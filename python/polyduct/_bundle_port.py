@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from polyduct import _html
 from polyduct._bundles import ArrayInfo, Places
+from polyduct._dtypes import DType
 from polyduct._port import _Port
 
 
@@ -14,8 +16,8 @@ class _BundlePort(_Port):
 
     _places: Places
 
-    def _start_bundle(self, url: str, timeout: float | None) -> None:
-        self._places = Places(self._port.arrays, self.unit, url)
+    def _start_bundle(self, url: str, timeout: float | None, dtypes: Mapping[str, DType]) -> None:
+        self._places = Places(self._port.arrays, self.unit, url, dtypes)
         self._start(url, timeout)
 
     @property

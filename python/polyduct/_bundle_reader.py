@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from polyduct import _arrays, _dataset, _native
 from polyduct._arrays import seconds
 from polyduct._bundle_port import _BundlePort
-from polyduct._bundles import ArrayInfo, Arrays, Places, check_names, chosen, described, empty, flatten, rules
+from polyduct._bundles import (
+    ArrayInfo,
+    Arrays,
+    Places,
+    check_names,
+    chosen,
+    described,
+    empty,
+    expected,
+    flatten,
+    rules,
+)
+from polyduct._dtypes import DType, from_elem
 from polyduct._steps import LimitedSteps, ReadsSteps
 from polyduct.errors import TimeoutError
 
@@ -52,7 +65,12 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
         elif callable(layouts):
             layouts = chosen(layouts, described(_native.describe(url, options)))
         self._port = _native.open_bundle_reader(url, rules(layouts), convert, options)
-        self._start_bundle(url, options["timeout"])
+        said = expected(layouts)
+        dtypes: dict[str, DType] = {}
+        for (name, form, *_), descr in zip_longest(self._port.arrays, self._port.descrs):
+            if (dtype := said(name)) is not None or descr is not None:
+                dtypes[name] = dtype or from_elem(form.elem, descr)
+        self._start_bundle(url, options["timeout"], dtypes)
         self._len = self._port.len_bytes
         self._memory: _arrays.Bytes | None = None
         self._step: ReadStep | None = None
@@ -121,7 +139,7 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
 
     def _fill(self, out: Mapping[Any, Any] | Arrays, timeout: float | None) -> ReadStep | None:
         places, leaves = self._places, flatten("out", out)
-        check_names(places, leaves)
+        check_names("out", places, leaves)
         arrays = {name: places.form(name).check_out(leaves[name]) for name in places}
         flats = {name: places.form(name).flat(array) for name, array in arrays.items()}
         # Those in another order are filled by way of one in the layout's.

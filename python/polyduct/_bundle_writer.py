@@ -9,9 +9,19 @@ from typing import Any
 from polyduct import _arrays, _dataset, _native
 from polyduct._arrays import seconds
 from polyduct._bundle_port import _BundlePort
-from polyduct._bundles import Arrays, check_names, empty, flatten, given, written_down
+from polyduct._bundles import (
+    Arrays,
+    carried,
+    check_names,
+    empty,
+    flatten,
+    given,
+    keeps_fields,
+    layout_of,
+    written_down,
+)
 from polyduct._steps import Fills
-from polyduct.errors import Misuse
+from polyduct.errors import Misuse, WrongSize
 
 
 class BundleWriter(_BundlePort):
@@ -26,10 +36,12 @@ class BundleWriter(_BundlePort):
     def __init__(self, url: str, arrays: object, options: dict[str, Any]) -> None:
         self._about = _dataset.about(arrays) if _dataset.is_dataset(arrays) else None
         """What makes a Dataset of the arrays, if one was given."""
-        leaves = flatten("arrays", _dataset.arrays(arrays) if self._about else arrays)
-        own = {**options, "descr": None, "written_down": written_down(leaves)}
+        said = flatten("arrays", _dataset.arrays(arrays) if self._about else arrays)
+        leaves = {name: layout_of(leaf) for name, leaf in said.items()}
+        dtypes = carried(leaves)
+        own = {**options, "descr": None, "written_down": written_down(leaves, dtypes if keeps_fields(url) else {})}
         self._port = _native.open_bundle_writer(url, given(leaves), own)
-        self._start_bundle(url, options["timeout"])
+        self._start_bundle(url, options["timeout"], dtypes)
         appends = options["append"] and self._port.next_step > 0
         self._given = self._places.constant if appends else frozenset[str]()
         """The constant arrays, once they were given."""
@@ -57,7 +69,8 @@ class BundleWriter(_BundlePort):
 
         Whatever else is named (``time=0.1``) is a value of the step: None, a number, text, bytes, or lists and
         dictionaries of these, 1 MiB together at most; those of unit 0 count. More can be said in the block:
-        ``s.values["residual"] = r``.
+        ``s.values["residual"] = r``. Files keep what JSON has; a group of Zarr with several steps keeps a value
+        None as one that was not said.
         """
         return BundleStep(self, timeout if timeout is None else seconds("timeout", timeout), self._said(values))
 
@@ -76,8 +89,9 @@ class BundleWriter(_BundlePort):
         dropped the step. For room it waits ``timeout`` seconds at most (the port's by default).
         """
         seconds("timeout", timeout)
-        parts = self._parts(arrays)
+        # Says that there is no room for a step before what is wrong with it.
         self._port.set_values(self._said(values))
+        parts = self._parts(arrays)
         written = self._port.write_arrays(parts, timeout)
         self._given = self._places.constant
         return written
@@ -104,10 +118,17 @@ class BundleWriter(_BundlePort):
         others."""
         tree = _dataset.variables(tree) if _dataset.is_dataset(tree) else tree
         places, leaves = self._places, flatten("arrays", tree)
-        check_names(places, leaves, self._given)
+        check_names("a step", places, leaves, self._given)
         for name in places.changing:
-            if places.open(name) != -1:
-                self._bring(name, _arrays.unmasked(leaves[name]).shape)
+            given = _arrays.unmasked(leaves[name]).shape
+            # One unit brings the whole of an array that changes its shape.
+            if places.open(name) != -1 or self.units == 1:
+                self._bring(name, given)
+            elif given != (own := places.form(name).shape):
+                raise WrongSize(
+                    f"{self._url}, array {name!r}, unit {self.unit}: the array has shape {given}; expected {own}, of the shape "
+                    f"that was said of the whole: say another with bring({name!r}, shape) before write"
+                )
 
         def part(name: str) -> _arrays.Array:
             form = places.form(name)
@@ -117,7 +138,7 @@ class BundleWriter(_BundlePort):
 
     def bring(self, name: str, shape: int | Sequence[int]) -> None:
         """Says how large an array is in the next step, as `FilledStep.bring`: needed before `write` for one that
-        changes its shape as a whole."""
+        changes its shape as a whole, if the program has several units."""
         self._bring(name, shape)
 
     def _bring(self, name: str, shape: int | Sequence[int]) -> None:
@@ -214,8 +235,7 @@ class BundleStep(Fills[FilledStep]):
             return
         if kind is None:
             try:
-                if self._values:
-                    port._port.set_values(self._values)
+                port._port.set_values(self._values)
                 if port._port.in_place:
                     self.published = port._port.publish(memory)
                 else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from polyduct import _arrays, _dask, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
-from polyduct._dtypes import DType, from_elem, to_elem
+from polyduct._dtypes import DType, from_elem, is_carried, same, to_descr, to_elem
 from polyduct._grids import EVERYTHING
 from polyduct._layouts import Layout, text_of
 from polyduct._pieces import Pieces, pieces
@@ -218,6 +220,8 @@ def flatten(what: str, tree: object) -> dict[str, Any]:
 
     def walk(tree: Mapping[Any, Any] | Arrays, path: str) -> None:
         for key, leaf in tree.items():
+            if not isinstance(key, (str, Integral)):
+                raise Misuse(f"{what}: {key!r} is no name; expected text, or a number")
             name = path + str(key)
             if isinstance(leaf, (Mapping, Arrays)):
                 walk(leaf, name + "/")
@@ -232,31 +236,45 @@ def flatten(what: str, tree: object) -> dict[str, Any]:
     return found
 
 
-def written_down(arrays: Mapping[str, object]) -> list[tuple[str, str, list[str | None] | None]]:
-    """What is written down of arrays, for the native module: attributes as JSON, and names of dimensions."""
+def written_down(
+    arrays: Mapping[str, Array], dtypes: Mapping[str, DType]
+) -> list[tuple[str, str, list[str | None] | None, str | None]]:
+    """What is written down of arrays, for the native module: attributes as JSON, names of dimensions, and these dtypes."""
     found = []
     for name, leaf in arrays.items():
-        if isinstance(leaf, Array) and (leaf.dims is not None or leaf.attrs):
-            try:
-                text = json.dumps(leaf.attrs or {}, allow_nan=False)
-            except (TypeError, ValueError) as e:
-                raise Misuse(f"arrays: the attributes of {name!r} are no JSON: {e}") from None
-            found.append((name, text, leaf.dims))
+        descr = to_descr(dtypes[name]) if name in dtypes else None
+        if not leaf.attrs and (leaf.dims, descr) == (None, None):
+            continue
+        try:
+            text = json.dumps(leaf.attrs or {}, allow_nan=False)
+        except (TypeError, ValueError) as e:
+            raise Misuse(f"arrays: the attributes of {name!r} are no JSON: {e}") from None
+        found.append((name, text, leaf.dims, descr))
     return found
 
 
-def given(arrays: object) -> list[tuple[str, list[int], str, str | None, int | None]]:
+def carried(arrays: Mapping[str, Array]) -> dict[str, DType]:
+    """What NumPy takes elements for that are bytes to polyduct."""
+    said = {name: to_elem(leaf.dtype)[1] for name, leaf in arrays.items() if leaf.dtype is not None}
+    return {name: dtype for name, dtype in said.items() if is_carried(dtype)}
+
+
+def keeps_fields(url: str) -> bool:
+    """Whether the other end keeps what NumPy takes elements for that are bytes to polyduct."""
+    return url.startswith("store:") or url.endswith((".npy", ".npz"))
+
+
+def given(arrays: Mapping[str, Array]) -> list[tuple[str, list[int], str, str | None, int | None]]:
     """What a writer says of its arrays, for the native module: of an array of NumPy each unit has all."""
 
-    def one(name: str, leaf: object) -> tuple[str, list[int], str, str | None, int | None]:
-        leaf = layout_of(leaf)
+    def one(name: str, leaf: Array) -> tuple[str, list[int], str, str | None, int | None]:
         if leaf.shape is None or leaf.dtype is None:
             raise Misuse(f"arrays: {name!r} has no shape or no dtype; a writer must say both")
         if leaf.of is not None:
             raise Misuse(f"arrays: {name!r} says of what it is made; that is for readers")
         return name, leaf.most, to_elem(leaf.dtype)[0], leaf.layout, leaf.open
 
-    return [one(name, leaf) for name, leaf in flatten("arrays", arrays).items()]
+    return [one(name, leaf) for name, leaf in arrays.items()]
 
 
 def rules(layouts: object) -> list[_native.Rule]:
@@ -288,6 +306,19 @@ def described(arrays: list[tuple[str, list[int], str, str, int | None]]) -> dict
     return found
 
 
+def expected(layouts: object) -> Callable[[str], DType | None]:
+    """What a reader says that elements are that are bytes to polyduct, by the names of the arrays that it takes."""
+    one = isinstance(layouts, Array)
+    said = {"*": layouts} if one else flatten("layouts", layouts) if isinstance(layouts, Mapping) else {}
+    found = carried({name: leaf for name, leaf in said.items() if isinstance(leaf, Array)})
+
+    def fits(rule: str, name: str) -> bool:
+        pattern = re.escape(rule).replace(r"\*", ".*").replace(r"\?", ".")
+        return rule == name or re.fullmatch(pattern, name, re.DOTALL) is not None
+
+    return lambda name: next((dtype for rule, dtype in found.items() if fits(rule, name)), None)
+
+
 def chosen(choose: Callable[[str, Array], object], arrays: dict[str, Array]) -> dict[str, Any]:
     """The arrays that a function takes: for what it gives None is left out."""
     found = {name: choose(name, array) for name, array in arrays.items()}
@@ -300,8 +331,12 @@ def chosen(choose: Callable[[str, Array], object], arrays: dict[str, Array]) -> 
 class Places:
     """Where the parts of a port's unit lie in the memory of a step, and what each is like."""
 
-    def __init__(self, arrays: list[_native.Placed], unit: int, url: str) -> None:
+    def __init__(
+        self, arrays: list[_native.Placed], unit: int, url: str, dtypes: Mapping[str, DType]
+    ) -> None:
         self._native = {placed[0]: placed for placed in arrays}
+        self._dtypes = dtypes
+        """Of those whose elements are more to NumPy than to polyduct."""
         self._index = {placed[0]: index for index, placed in enumerate(arrays)}
         self._unit = unit
         self._url = url
@@ -339,8 +374,14 @@ class Places:
         if form is None:
             layout = self._native[name][1]
             side = f"{self._url}, array {name!r}"
-            form = self._forms[name] = Form(layout, self._unit, from_elem(layout.elem), url=side)
+            form = self._forms[name] = Form(layout, self._unit, self.dtype(name), url=side)
         return form
+
+    def dtype(self, name: str) -> DType:
+        """Type of the elements of an array."""
+        plain = from_elem(self._native[name][1].elem)
+        dtype = self._dtypes.get(name, plain)
+        return dtype if same(dtype, plain) else plain
 
     def at(self, name: str) -> slice:
         """Where the part lies."""
@@ -349,7 +390,7 @@ class Places:
     def info(self, name: str) -> ArrayInfo:
         """What is known of an array."""
         layout = Layout._of(self._native[name][1])
-        return ArrayInfo(name, layout.shape, from_elem(layout._bound.elem), layout, self.form(name).shape)
+        return ArrayInfo(name, layout.shape, self.dtype(name), layout, self.form(name).shape)
 
 
 class Arrays:
@@ -408,7 +449,9 @@ class Arrays:
         return f"<polyduct.{type(self).__name__} {list(self)}>"
 
 
-def check_names(places: Places, leaves: Mapping[str, object], given: frozenset[str] = frozenset()) -> None:
+def check_names(
+    what: str, places: Places, leaves: Mapping[str, object], given: frozenset[str] = frozenset()
+) -> None:
     """Raises an error unless these are the names of a port's arrays, without the constant ones that it was
     given."""
     if len(leaves) == len(places) - len(given) and all(name in places and name not in given for name in leaves):
@@ -419,7 +462,7 @@ def check_names(places: Places, leaves: Mapping[str, object], given: frozenset[s
     lacking = [name for name in places if name not in leaves and name not in given]
     unknown = [name for name in leaves if name not in places]
     why = [f"{what} {_listed(names)}" for what, names in (("without", lacking), ("with", unknown)) if names]
-    raise Misuse(f"a step of {len(places)} arrays {' and '.join(why)}; each has all of the port's arrays")
+    raise Misuse(f"{what} comes {' and '.join(why)}; expected all {len(places)} arrays of the port, and no others")
 
 
 def _listed(names: list[str]) -> str:

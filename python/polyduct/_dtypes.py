@@ -65,7 +65,7 @@ def to_elem(dtype: DTypeLike) -> tuple[str, DType]:
     elem = _ELEMS.get(found)
     if elem is not None:
         return elem, found
-    if _is_carried(found) and found.subdtype is None:
+    if is_carried(found) and found.subdtype is None:
         return f"bytes({found.itemsize})", found
     if found.newbyteorder("<") != found and found.newbyteorder("<") in _ELEMS:
         raise WrongType(f"dtype {found.str!r} is big-endian; polyduct moves little-endian data only")
@@ -117,9 +117,10 @@ def same(found: DType, expected: DType) -> bool:
     """Whether the bytes of one may stand for those of the other: equal, or both only carried and of one
     size."""
     return found == expected or (
-        _is_carried(found) and _is_carried(expected) and found.itemsize == expected.itemsize
+        is_carried(found) and is_carried(expected) and found.itemsize == expected.itemsize
     )
 
 
-def _is_carried(dtype: DType) -> bool:
+def is_carried(dtype: DType) -> bool:
+    """Whether the elements are bytes to polyduct, whatever NumPy takes them for."""
     return dtype.kind in "SV" and dtype.itemsize > 0 and dtype.name != "bfloat16" and not dtype.hasobject

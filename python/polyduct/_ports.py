@@ -142,8 +142,9 @@ def open(
         or ``.npz`` file, and a set of files, in one; and ``PATH.npy`` one array in each step, whose size changes.
     layouts
         Of a reader of several arrays: a dictionary from names, or patterns (``"encoder/*"``), to layouts or,
-        where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all. Of two patterns that
-        fit a name the first counts. What none fits is not moved. Or a function that is asked of each array of
+        where it expects a shape or dtype, to a `polyduct.Array`; or one layout for all, which must fit
+        each: arrays of fewer dimensions need a rule of their own. Of two patterns that fit a name the first
+        counts. What none fits is not moved. Or a function that is asked of each array of
         the writer, by its name and what the writer says of it (a `polyduct.Array`), and gives one of these, or
         None where it is not taken. With ``of`` of `polyduct.Array` arrays are renamed, put together from
         several or split; patterns leave out what they use. With ``convert`` the dtypes that are said are

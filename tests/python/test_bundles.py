@@ -165,6 +165,8 @@ def test_what_does_not_fit_is_told() -> None:
         with pytest.raises(polyduct.Refused, match="the writer gives 3 arrays"):
             polyduct.open(url, **OPEN)
         with polyduct.open(url, layouts="...", **OPEN) as port:
+            with pytest.raises(polyduct.Misuse, match="out comes without 'mask', 'deep/0/w'"):
+                port.read({"u": U.copy()})
             step = port.read()
             assert step is not None and list(step) == ["u", "mask", "deep/0/w"]
 
@@ -173,6 +175,7 @@ def test_what_does_not_fit_is_told() -> None:
         ({}, "at least one array"),
         ({"a": {"b": Array(1, "f4")}, "a/b": Array(1, "f4")}, "two arrays are called 'a/b'"),
         ({"../a": Array(1, "f4")}, "'..'"),
+        ({("a", "b"): Array(1, "f4")}, r"\('a', 'b'\) is no name; expected text, or a number"),
         ({"a": Array(1)}, "no shape or no dtype"),
         ({"a": Array(4, "f4", "blok")}, 'array "a": layout text'),
         (7, "expected a dictionary"),
@@ -187,6 +190,31 @@ def test_what_does_not_fit_is_told() -> None:
         polyduct.open(url, "w", arrays={"a": Array(4, "f4")}, unit=0, units=2)
     with pytest.raises(polyduct.Misuse, match="through a pipe"):
         polyduct.open("some.raw", "w", arrays=STATE, **OPEN)
+
+
+def test_shapes_that_change_are_said_by_what_is_written_or_before() -> None:
+    url, alone = unique("shapes"), unique("alone")
+    mesh = {"m": Array((4, 4), "f4", "block,*", changes=True)}
+
+    def write(unit: int) -> None:
+        with polyduct.open(url, "w", arrays=mesh, unit=unit, units=2, timeout=30) as out:
+            with pytest.raises(polyduct.WrongSize, match=r"shape \(1, 3\); expected \(0, 0\).*bring\('m', shape\)"):
+                out.write({"m": np.zeros((1, 3), "f4")})
+            out.bring("m", (2, 3))
+            out.write({"m": np.full((1, 3), unit, "f4")})
+
+    def write_alone() -> None:
+        with polyduct.open(alone, "w", arrays=mesh, **OPEN) as out:
+            for shape in ((2, 3), (4, 1), (0, 2)):
+                out.write({"m": np.full(shape, 7, "f4")})
+
+    def read() -> None:
+        with polyduct.open(url, layouts="...", **OPEN) as port:
+            np.testing.assert_array_equal([step["m"] for step in port], [[[0] * 3, [1] * 3]])
+        with polyduct.open(alone, layouts="...", **OPEN) as port:
+            assert [step["m"].shape for step in port] == [(2, 3), (4, 1), (0, 2)]
+
+    both(lambda: both(lambda: write(0), lambda: write(1)), lambda: both(write_alone, read))
 
 
 def test_they_show_themselves() -> None:
@@ -301,6 +329,7 @@ def test_values_that_cannot_be() -> None:
                 deep = [deep]
             for bad, words in [
                 (object(), "a value of a step is of type object"),
+                ("\udc80", "expected text that has a form in UTF-8"),
                 (np.zeros(3), "type ndarray"),
                 (2**64, "does not fit 64 bits"),
                 (bytes(2**20), "at most 1048576"),
@@ -312,10 +341,15 @@ def test_values_that_cannot_be() -> None:
                     s["u"][...] = 0
             assert out.next_step == 0
             out.write({"u": u}, x=2**64 - 1, y=())
+            # What was said of a step that was not written is not said of the next.
+            with pytest.raises(polyduct.Misuse):
+                out.write({}, x=1)
+            with out.step() as s:
+                s["u"][...] = 0
 
     def read() -> None:
-        for s in polyduct.open(url, layouts="...", **OPEN):
-            assert s.values == {"x": 2**64 - 1, "y": []}
+        said = [s.values for s in polyduct.open(url, layouts="...", **OPEN)]
+        assert said == [{"x": 2**64 - 1, "y": []}, {}]
 
     both(write, read)
 

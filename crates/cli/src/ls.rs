@@ -30,6 +30,9 @@ pub struct LsArgs {
 /// How an array changes whose steps have sizes of their own.
 const SIZE: &str = "size";
 
+/// The element type of what cannot be read.
+const UNKNOWN: &str = "?";
+
 #[derive(Serialize)]
 struct Row {
     /// Empty for the only array of what has no names.
@@ -47,6 +50,9 @@ struct Row {
     /// Whether its size changes from step to step, or it is constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'static str>,
+    /// Why it is nothing that can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl Row {
@@ -59,6 +65,21 @@ impl Row {
             bytes: dataset.len_bytes().saturating_mul(steps.unwrap_or(1)),
             layout: None,
             changes: None,
+            error: None,
+        }
+    }
+
+    /// Of what cannot be read.
+    fn bad(url: &str, name: &str, error: &Error) -> Row {
+        Row {
+            name: name.to_owned(),
+            shape: Vec::new(),
+            dtype: UNKNOWN.into(),
+            steps: None,
+            bytes: 0,
+            layout: None,
+            changes: None,
+            error: Some(at_url(url, error)),
         }
     }
 
@@ -95,6 +116,9 @@ pub fn ls(args: &LsArgs) -> u8 {
     let mut lines =
         vec![["NAME", "SHAPE", "DTYPE", if is_pipe { "LAYOUT" } else { "STEPS" }, "SIZE"].map(str::to_owned)];
     for row in rows {
+        if let Some(error) = &row.error {
+            crate::text::say!("polyduct: {error}");
+        }
         let shape: Vec<String> = row.shape.iter().map(u64::to_string).collect();
         let known = row.layout.or(row.steps.map(|steps| steps.to_string())).unwrap_or_default();
         let name = if row.name.is_empty() { "-".into() } else { plain(&row.name) };
@@ -112,10 +136,14 @@ fn rows(url: &str) -> Result<Vec<Row>, Error> {
     match port.has_names()? {
         Some(true) => {
             let each = port.each()?;
-            let row = |((name, dataset, stepped), shapes): (&(&str, Dataset, bool), _)| {
-                Row::new(name, dataset, Some(if *stepped { each.steps() } else { 1 })).of_sizes(shapes)
+            let row = |name, (dataset, stepped): (Dataset, bool)| {
+                Row::new(name, &dataset, Some(if stepped { each.steps() } else { 1 }))
             };
-            Ok(each.arrays()?.iter().zip(each.step_shapes()).map(row).collect())
+            let rows = each.list().zip(each.step_shapes()).map(|((name, found), shapes)| match found {
+                Ok(found) => row(name, found).of_sizes(shapes),
+                Err(error) => Row::bad(url, name, &error),
+            });
+            Ok(rows.collect())
         }
         Some(false) => {
             let port = port.read("...")?;

@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use polyduct::layout::{Dataset, ElemType};
+use polyduct::store::file::Notes;
 use polyduct::{open, values, Array, Changes, Rule};
 use std::path::Path;
 
@@ -268,7 +269,10 @@ fn steps_whose_size_changes_are_copied_with_where_each_begins() {
     assert_eq!(output(&["store", "create", &store, "--units", "3", "--parity", "1"]).status.code(), Some(0));
     let (arrays, first) = (changing(), dir.path("first.zarr"));
     let said: polyduct::store::Attributes = [("unit".to_owned(), "m".into())].into_iter().collect();
-    let to = open(&first).unit(0).units(1).about_array("particles/x", said.clone(), None);
+    let to = open(&first)
+        .unit(0)
+        .units(1)
+        .note_array("particles/x", Notes { attributes: said.clone(), ..Notes::default() });
     let mut out = to.write_arrays(&arrays).unwrap();
     let sizes = [(31u64, [9u64, 4u64]), (0, [0, 4]), (50, [2, 1])];
     let bytes = |n: u64, seed: u64| (0..n).map(|at| (at * 7 + seed) as u8).collect::<Vec<u8>>();
@@ -311,7 +315,7 @@ fn steps_whose_size_changes_are_copied_with_where_each_begins() {
             each.arrays().unwrap().into_iter().map(|(name, _, stepped)| (name, stepped)).unzip();
         assert_eq!(names, ["grid", "mesh", "particles/x", "u"]);
         assert_eq!(stepped, [false, false, false, true], "{copy}");
-        let attributes = each.about().nth(2).unwrap().0;
+        let attributes = each.notes().nth(2).unwrap().attributes;
         assert_eq!(attributes.get("unit"), said.get("unit"), "{copy}");
         assert!(!attributes.contains_key("polyduct_begins"));
     }

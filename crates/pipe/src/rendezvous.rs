@@ -227,6 +227,14 @@ impl<F> Rendezvous<F> {
         self.roll.turned_away(&why);
     }
 
+    /// Answers one that is not let in. Who only asked is no reader that was turned away.
+    fn refuse(&mut self, conn: ConnId, why: Refusal, actions: &mut Vec<Action>) {
+        if !matches!(why, Refusal::Terms(Mismatch::Described { .. })) {
+            self.turned_away(&why.to_string());
+        }
+        actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+    }
+
     /// Gives the segment of a writer unit that came without one.
     pub fn set_segment(&mut self, unit: u32, segment: F) {
         self.segments.insert(unit, segment);
@@ -346,11 +354,7 @@ impl<F> Rendezvous<F> {
         }
         let segment = fds.pop();
         match self.admit(&hello, segment.is_some()) {
-            Err(why) => {
-                self.turned_away(&why.to_string());
-                actions.push(Action::Send(conn, FromHost::Refused(why)));
-                actions.push(Action::Drop(conn));
-            }
+            Err(why) => self.refuse(conn, why, actions),
             Ok(place) => {
                 match place.side {
                     Side::Writer => {

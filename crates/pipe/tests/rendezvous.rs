@@ -562,8 +562,11 @@ fn answers(sizes: Sizes, hellos: Vec<Hello>) -> (Vec<Refusal>, String) {
 #[test]
 fn a_unit_that_is_awaited_in_vain_was_turned_away_for_a_reason_that_is_told() {
     let sizes = Sizes { writers: 1, programs: 1, units: 1, on_loss: OnLoss::Raise };
-    let role = Role::Reader { takes: Takes::One(Wish::layout("bad")) };
-    let (refused, end) = answers(sizes, vec![Hello { role, ..sizes.hello(1, 0) }]);
+    let hello = |takes| Hello { role: Role::Reader { takes }, ..sizes.hello(1, 0) };
+    let (refused, end) = answers(sizes, vec![hello(Takes::Ask)]);
+    assert!(matches!(refused[..], [Refusal::Terms(Mismatch::Described { .. })]), "{refused:?}");
+    assert!(!end.contains("turned away"), "{end}");
+    let (refused, end) = answers(sizes, vec![hello(Takes::One(Wish::layout("bad")))]);
     let unit = UnitName { side: Side::Reader(0), unit: 0 };
     assert_eq!(refused, [Refusal::Terms(Mismatch::Layout { unit, error: "not a layout".into() })]);
     assert_eq!(

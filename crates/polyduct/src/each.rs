@@ -6,9 +6,8 @@ use crate::{stats, Error, Mode, Reader, Target};
 use polyduct_layout::Dataset;
 use polyduct_port::Expect;
 use polyduct_store::disk::{self, folder::is_folder};
-use polyduct_store::file::{is_group, Found, FoundArray};
-use polyduct_store::zarr::Dims;
-use polyduct_store::{self as store, Attributes, FileReader};
+use polyduct_store::file::{is_group, Found, FoundArray, Notes};
+use polyduct_store::{self as store, FileReader};
 
 /// The arrays of a file, of a set of files or of a group: see [`Open::each`](crate::Open::each).
 pub struct Each {
@@ -45,12 +44,17 @@ impl Each {
     /// # Errors
     /// What is wrong with one of them.
     pub fn arrays(&self) -> Result<Vec<(&str, Dataset, bool)>, Error> {
-        let of = |array: &FoundArray| -> Result<_, Error> {
+        self.list().map(|(name, found)| found.map(|(dataset, stepped)| (name, dataset, stepped))).collect()
+    }
+
+    /// The same, of each array that is no such one what is wrong with it.
+    pub fn list(&self) -> impl Iterator<Item = (&str, Result<(Dataset, bool), Error>)> {
+        let of = |array: &FoundArray| {
             let found = array.dataset()?;
             let elem = self.expected(array).elem.unwrap_or(found.elem());
-            Ok(Dataset::new(found.shape(), elem)?)
+            Ok((Dataset::new(found.shape(), elem)?, array.stepped()))
         };
-        self.found.arrays().iter().map(|array| Ok((array.name(), of(array)?, array.stepped()))).collect()
+        self.found.arrays().iter().map(move |array| (array.name(), of(array)))
     }
 
     /// Of each the shape of each step, where their sizes differ: it is one array of all, one behind the other.
@@ -58,9 +62,9 @@ impl Each {
         self.found.arrays().iter().map(FoundArray::step_shapes)
     }
 
-    /// What is written down of each, and what its dimensions are called, without that of the steps.
-    pub fn about(&self) -> impl Iterator<Item = (Attributes, Option<Dims>)> + '_ {
-        self.found.arrays().iter().map(FoundArray::about)
+    /// What is written down of each.
+    pub fn notes(&self) -> impl Iterator<Item = Notes> + '_ {
+        self.found.arrays().iter().map(FoundArray::notes)
     }
 
     /// What is expected of an array: the type that was asked for, where elements of its own can become that.

@@ -6,6 +6,7 @@ use polyduct_message::config::Config;
 use polyduct_pipe::net::Trust;
 use polyduct_pipe::Given;
 use polyduct_port::{Array, Expect, Interrupt, OnLoss, Options, Policy, Readers, Rule};
+use polyduct_store::file::Notes;
 use polyduct_store::npy::Descr;
 use polyduct_store::zarr::{Compression, Dims};
 use polyduct_store::Attributes;
@@ -204,10 +205,9 @@ impl Open {
         self
     }
 
-    /// What users say of an array of a group of Zarr that is written: attributes, and what its dimensions are called,
-    /// without that of the steps. Unit 0's counts.
-    pub fn about_array(mut self, name: &str, attributes: Attributes, dims: Option<Dims>) -> Open {
-        self.options.of_arrays.insert(name.to_owned(), (attributes, dims));
+    /// What is written down of one of several arrays that are written, where there is a place for it.
+    pub fn note_array(mut self, name: &str, notes: Notes) -> Open {
+        self.options.of_arrays.insert(name.to_owned(), notes);
         self
     }
 

@@ -110,6 +110,14 @@ impl Reader {
         }
     }
 
+    /// The same of each of the [arrays](Self::arrays); none where nothing is known of any.
+    pub fn descrs(&self) -> &[Option<Descr>] {
+        match &self.end {
+            ReadEnd::Arrays(r) => r.descrs(),
+            ReadEnd::Pipe(_) | ReadEnd::File(_) | ReadEnd::Store(_) => &[],
+        }
+    }
+
     /// Whether the steps are a dimension of what is read even if there is just one: it was made so.
     pub fn stepped(&self) -> bool {
         match &self.end {

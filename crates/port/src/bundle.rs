@@ -143,7 +143,12 @@ fn missing(names: &[(String, Vec<String>)], of: usize) -> String {
     if names.len() > LISTED {
         listed.push(format!("and {} more", names.len() - LISTED));
     }
-    format!("none of the writer's {of} arrays is called {}", listed.join("; "))
+    let whose = if of == 0 {
+        "there are no arrays, and none".into()
+    } else {
+        format!("none of the writer's {of} arrays")
+    };
+    format!("{whose} is called {}", listed.join("; "))
 }
 
 /// Whether arrays may have these names, each once.

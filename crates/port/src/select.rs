@@ -189,13 +189,17 @@ fn lacking(missing: &[&str], names: &[&str]) -> BundleError {
     BundleError::Missing { names: missing.iter().enumerate().map(near).collect(), of: names.len() }
 }
 
-/// The names most like one that there is not, the likest first.
+/// The names most like one that there is not, the likest first: also those that differ in upper and lower case, or in
+/// the levels before the last.
 fn nearest(text: &str, names: &[&str]) -> Vec<String> {
-    let mut near: Vec<(f64, &str)> = names
-        .iter()
-        .map(|&name| (strsim::jaro_winkler(text, name), name))
-        .filter(|near| near.0 >= ALIKE)
-        .collect();
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let (lower, own) = (text.to_lowercase(), last(text));
+    let alike = |name: &str| match last(name) == own && !is_pattern(text) {
+        true => ALIKE.max(strsim::jaro_winkler(&lower, &name.to_lowercase())),
+        false => strsim::jaro_winkler(&lower, &name.to_lowercase()),
+    };
+    let mut near: Vec<(f64, &str)> =
+        names.iter().map(|&name| (alike(name), name)).filter(|near| near.0 >= ALIKE).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     near.truncate(NEAREST);
     near.into_iter().map(|(_, name)| name.to_owned()).collect()
@@ -262,6 +266,9 @@ mod tests {
         let near = vec!["layer/weight".to_owned(), "layer/bias".to_owned()];
         let names = vec![("layer/wieght".to_owned(), near), ("head/*".to_owned(), vec![])];
         assert_eq!(found, Err(BundleError::Missing { names, of: 2 }));
+        for (text, near) in [("U", "u"), ("z/y", "y"), ("y", "model/y")] {
+            assert_eq!(nearest(text, &["t", near]), [near], "{text}");
+        }
     }
 
     #[test]

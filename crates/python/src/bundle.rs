@@ -141,7 +141,8 @@ fn to_value(what: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     if what.is_instance_of::<PyFloat>() {
         return Ok(what.extract::<f64>()?.into());
     }
-    if let Ok(text) = what.extract::<String>() {
+    if let Ok(text) = what.cast::<PyString>() {
+        let text = text.to_str().map_err(|_| wrong(what, "text that has a form in UTF-8"))?;
         return Ok(text.into());
     }
     if let Ok(bytes) = what.cast::<PyBytes>() {

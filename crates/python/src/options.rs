@@ -2,14 +2,16 @@
 
 use crate::error;
 use crate::port::Port;
+use polyduct::store::file::Notes;
 use polyduct::store::npy::Descr;
 use polyduct::store::zarr::{Compression, UnknownCompression};
 use polyduct::{Error, JobUnit, Open, Readers};
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// What is written down of one of several arrays: its name, attributes as JSON, and what its dimensions are called.
-type WrittenDown = (String, String, Option<Vec<Option<String>>>);
+/// What is written down of one of several arrays: its name, attributes as JSON, what its dimensions are called, and
+/// what NumPy takes its elements for.
+type WrittenDown = (String, String, Option<Vec<Option<String>>>, Option<String>);
 
 /// Options that writers and readers share; the names are those of `polyduct.open`.
 #[derive(FromPyObject)]
@@ -92,9 +94,10 @@ impl Options {
             .compress(compression(py, self.compress.as_deref())?)
             .descr(descr(py, self.descr.as_deref())?)
             .interrupt(port.interrupt());
-        for (name, attributes, dims) in &self.written_down {
+        for (name, attributes, dims, text) in &self.written_down {
             let attributes = serde_json::from_str(attributes).unwrap_or_default();
-            open = open.about_array(name, attributes, dims.clone());
+            let descr = descr(py, text.as_deref())?;
+            open = open.note_array(name, Notes { attributes, dims: dims.clone(), descr });
         }
         if let Some(most) = self.shard_bytes {
             open = open.shard_bytes(most);

@@ -30,6 +30,7 @@ pub struct ReadPort {
     layout: polyduct::layout::Mapping,
     /// None of a file.
     arrays: Vec<ArrayPart>,
+    descrs: Vec<Option<String>>,
     len_bytes: usize,
     form: OnceLock<Form>,
     /// All units are on this host.
@@ -108,6 +109,7 @@ impl ReadPort {
             stats: Mutex::new(reader.stats()),
             layout: reader.mapping().clone(),
             arrays: reader.arrays().to_vec(),
+            descrs: reader.descrs().iter().map(|descr| descr.as_ref().map(ToString::to_string)).collect(),
             len_bytes: reader.local_len_bytes(),
             form: OnceLock::new(),
             near: reader.is_near(),
@@ -194,6 +196,12 @@ impl ReadPort {
     #[getter]
     fn len_bytes(&self) -> usize {
         self.len_bytes
+    }
+
+    /// What NumPy takes the elements of each for, where something is known of that.
+    #[getter]
+    fn descrs(&self) -> Vec<Option<String>> {
+        self.descrs.clone()
     }
 
     /// Waits for the next step without reading it: its number, the arrays whose size changes as they are in it,

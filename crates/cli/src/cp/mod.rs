@@ -173,6 +173,8 @@ enum CpError {
     SetsDiffer { what: String },
     #[error("{src}: no array has a name that one of the patterns of --layout fits")]
     NoneFits { src: String },
+    #[error("{src}: there are no arrays in it")]
+    NoArrays { src: String },
     /// The reading program wants no more: the end, but no failure.
     #[error("nobody reads any more")]
     ReaderGone,

@@ -65,6 +65,7 @@ impl<'a> Set<'a> {
             }
         };
         match arrays {
+            0 if args.layout.is_empty() => Err(CpError::NoArrays { src: args.src.clone() }),
             0 => Err(CpError::NoneFits { src: args.src.clone() }),
             arrays => Ok(Some(Set { args, brought, arrays, changes })),
         }
@@ -282,8 +283,7 @@ fn layout(args: &CpArgs, name: &str, dataset: &Dataset) -> String {
 /// With what is written down of each array of files, and whether they have steps.
 fn with_about(to: Open, listed: &[(&str, Dataset, bool)], each: &Each) -> Open {
     let to = to.stepped(listed.iter().any(|(.., stepped)| *stepped));
-    let all = listed.iter().zip(each.about());
-    all.fold(to, |to, ((name, ..), (attributes, dims))| to.about_array(name, attributes, dims))
+    listed.iter().zip(each.notes()).fold(to, |to, ((name, ..), notes)| to.note_array(name, notes))
 }
 
 /// The layout of an array whose units have pieces in this dimension.

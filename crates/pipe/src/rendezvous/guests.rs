@@ -90,10 +90,7 @@ impl<F> Rendezvous<F> {
     pub(super) fn guest_hello(&mut self, conn: ConnId, pid: u32, hello: Hello, actions: &mut Vec<Action>) {
         let place = match self.place_for(&hello) {
             Ok(place) => place,
-            Err(why) => {
-                self.turned_away(&why.to_string());
-                return actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
-            }
+            Err(why) => return self.refuse(conn, why, actions),
         };
         let (name, start_time) = (UnitName { side: Side::Reader(place), unit: hello.unit }, hello.start_time);
         let guest = self.guests.places[place as usize]

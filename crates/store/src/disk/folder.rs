@@ -11,7 +11,7 @@ use super::writer::output::{self, Output, Wanted};
 use super::writer::{dir_id, stretch};
 use super::{Store, StoreError};
 use crate::file::several::{check_count, WriteArrays};
-use crate::file::{values, Attributes, Options};
+use crate::file::{values, Attributes, Notes, Options};
 use crate::ragged::{self, Growing, Placed, Unsettled};
 use crate::{steps, FileError};
 use polyduct_layout::LayoutError;
@@ -124,7 +124,8 @@ impl FolderWriter {
         }
         let wanted = |(array, growing): (&Array, &Option<Growing>)| {
             let is_constant = array.open == Some(Changes::Never);
-            let (mut attributes, dims) = options.of_arrays.get(&array.name).cloned().unwrap_or_default();
+            let Notes { mut attributes, dims, descr } =
+                options.of_arrays.get(&array.name).cloned().unwrap_or_default();
             if let Some(dims) = dims {
                 attributes.insert("dims".into(), dims.into());
             }
@@ -137,15 +138,15 @@ impl FolderWriter {
                 dataset,
                 layout,
                 attributes,
+                descr: descr.filter(|descr| descr.elem() == Some(array.dataset.elem())),
                 stepped: options.stepped && !is_constant && growing.is_none(),
                 growing: growing.clone(),
             })
         };
         let wanted: Result<Vec<Wanted>, LayoutError> = arrays.iter().zip(&growing).map(wanted).collect();
         let wanted = wanted.map_err(StoreError::layout(&shown))?;
-        let options = Options { descr: None, ..options.clone() };
         let what = format!("w {} {folder}/", dir_id(store.dir()));
-        let (crew, mut outputs) = output::open(store, &what, &wanted, (append, Some(folder)), &options)?;
+        let (crew, mut outputs) = output::open(store, &what, &wanted, (append, Some(folder)), options)?;
         if outputs.len() > OPEN {
             outputs.iter_mut().for_each(Output::rest);
         }

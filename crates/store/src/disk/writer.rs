@@ -70,6 +70,7 @@ impl StoreWriter {
             dataset: *dataset,
             layout: layout.to_owned(),
             attributes: options.attributes.clone(),
+            descr: options.descr.clone(),
             stepped: options.stepped,
             growing: None,
         };

@@ -7,6 +7,7 @@ use super::sized::{Part, Sized};
 use super::stretch;
 use super::work::Work;
 use super::{shape, timed, Options};
+use crate::npy::Descr;
 use crate::FileError;
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, Layout, LayoutError, Mapping, Plan, Window};
@@ -27,6 +28,7 @@ pub struct ArraysReader {
     /// Those whose size changes, and the step that all are sized for.
     sized: Vec<Sized>,
     sized_for: u64,
+    descrs: Vec<Option<Descr>>,
     len: usize,
     /// What the writer said of each step, packed, as far as it said something.
     values: Vec<Vec<u8>>,
@@ -77,12 +79,15 @@ impl ArraysReader {
         let mut binding =
             Binding { path: &path, units, unit, mappings: HashMap::new(), plans: HashMap::new() };
         let (mut arrays, mut pieces, mut sized) = (Vec::new(), Vec::new(), Vec::new());
+        let mut descrs = Vec::new();
         // Which of the sources each of those is that were found.
         let mut used: HashMap<usize, usize> = HashMap::new();
         for chosen in choose(&names, &texts).map_err(&bundle)? {
             let rule = &rules[chosen.rule];
             let held = |at: &usize| found.arrays[*at].held.as_ref().map_err(Clone::clone);
             let sources: Vec<&Held> = chosen.sources.iter().map(held).collect::<Result<_, _>>()?;
+            let same = sources.iter().all(|held| held.descr == sources[0].descr);
+            descrs.push(sources[0].descr.clone().filter(|_| same));
             let renamed = rule.of.as_ref().is_none_or(|of| of.renamed().is_some());
             if let Some((held, steps)) = sources.iter().find_map(|held| Some((held, held.ragged.as_ref()?))) {
                 if !renamed {
@@ -149,6 +154,7 @@ impl ArraysReader {
             sources.into_iter().map(|(_, array)| Ok((array.path, array.held?))).collect();
         Ok(ArraysReader {
             arrays: parts,
+            descrs,
             sized,
             sized_for: 0,
             options: options.clone(),
@@ -168,6 +174,11 @@ impl ArraysReader {
     /// The arrays, and where this unit's parts of them lie in the memory of a step.
     pub fn arrays(&self) -> &[ArrayPart] {
         &self.arrays
+    }
+
+    /// What NumPy takes the elements of each of the [arrays](Self::arrays) for, where they are bytes to polyduct.
+    pub fn descrs(&self) -> &[Option<Descr>] {
+        &self.descrs
     }
 
     /// The mapping of the first array.

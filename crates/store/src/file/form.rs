@@ -39,8 +39,8 @@ pub enum Body {
     Packed(Packed),
     /// Several Zarr arrays in a group.
     Group(Members),
-    /// An array whose size changes, in a `.npy` file.
-    Growing(Growing),
+    /// An array whose size changes, in a `.npy` file, and what NumPy takes its elements for.
+    Growing(Growing, Option<Descr>),
     /// Text without data, which unit 0 knows when it closes.
     Text(Arc<Mutex<String>>),
 }
@@ -137,15 +137,13 @@ impl Form {
                         "its size does not change; open the file with shape= and dtype=",
                     )
                 })?;
-                (
-                    0,
-                    npy_header(&growing, u64::MAX).len_bytes().max(HEADER_BYTES) as u64,
-                    Body::Growing(growing),
-                )
+                let descr = options.descr_of(array).cloned();
+                let header = npy_header(&growing, descr.as_ref(), u64::MAX);
+                (0, header.len_bytes().max(HEADER_BYTES) as u64, Body::Growing(growing, descr))
             }
             _ => {
                 options.check_unchunked(path)?;
-                let packed = Packed::new(format, arrays, path)?;
+                let packed = Packed::new(format, arrays, options, path)?;
                 (packed.len, packed.data_at, Body::Packed(packed))
             }
         };
@@ -231,7 +229,7 @@ impl Form {
     /// An array whose size changes.
     pub fn growing(&self, array: usize) -> Option<&Growing> {
         match &self.body {
-            Body::Growing(growing) => Some(growing),
+            Body::Growing(growing, _) => Some(growing),
             Body::Group(members) => members.arrays.get(array)?.growing.as_ref(),
             _ => None,
         }
@@ -247,7 +245,7 @@ impl Form {
 
     /// Whether its arrays have names.
     pub fn has_names(&self) -> bool {
-        matches!(self.body, Body::Packed(_) | Body::Group(_) | Body::Growing(_))
+        matches!(self.body, Body::Packed(_) | Body::Group(_) | Body::Growing(..))
     }
 
     /// What all units must agree on besides shape, type and layout.
@@ -255,7 +253,10 @@ impl Form {
         match &self.body {
             Body::Packed(packed) => packed.text(),
             Body::Group(members) => format!("{}{}", options.format_text(self.format), members.text()),
-            Body::Growing(growing) => format!("npy of {:x}", fnv1a(growing.text().bytes())),
+            Body::Growing(growing, descr) => {
+                let descr = descr.as_ref().map_or("", Descr::as_str);
+                format!("npy of {:x}", fnv1a((growing.text() + descr).bytes()))
+            }
             _ => options.format_text(self.format) + &self.kept().map_or(String::new(), Kept::text),
         }
     }
@@ -272,7 +273,7 @@ impl Form {
 
     /// Length of the whole file.
     pub fn file_len(&self, steps: u64) -> u64 {
-        if let Body::Growing(growing) = &self.body {
+        if let Body::Growing(growing, _) = &self.body {
             return self.data_at.saturating_add(growing.len_bytes());
         }
         self.step_at(steps).saturating_add(self.kept().map_or(0, |kept| kept.len_bytes().1))
@@ -294,9 +295,9 @@ impl Form {
                     kept.copy(io, self.kept_at(), self.step_at(steps))?;
                 }
             }
-            Body::Growing(growing) => {
+            Body::Growing(growing, descr) => {
                 let all = growing.steps();
-                let header = npy_header(growing, all.end());
+                let header = npy_header(growing, descr.as_ref(), all.end());
                 io.write(&header.print(self.data_at as usize).unwrap_or_default(), 0)?;
                 // Files of several arrays, one saved behind the other, are as NumPy has them.
                 let (shape, numbers) = all.to_array();
@@ -333,9 +334,9 @@ impl Form {
 }
 
 /// The header of an array of so many indices of a first dimension that grows.
-fn npy_header(growing: &Growing, indices: u64) -> Header {
+fn npy_header(growing: &Growing, descr: Option<&Descr>, indices: u64) -> Header {
     let (elem, shape) = (growing.sizes.most().elem(), growing.steps().shape_of(indices));
-    Header { elem, descr: None, big_endian: false, fortran: false, shape }
+    Header { elem, descr: descr.cloned(), big_endian: false, fortran: false, shape }
 }
 
 /// The chunks of an array that is written, of which its users say this.

@@ -6,8 +6,8 @@ use super::io::Io;
 use super::packed::VALUES_KEY;
 use super::source::{open_regular, read_header, read_tensors, Source};
 use super::tree;
-use super::{shape, values, Attributes, Format, Options};
-use crate::npy::Header;
+use super::{shape, values, Attributes, Format, Notes, Options};
+use crate::npy::{Descr, Header};
 use crate::ragged::Steps;
 use crate::safetensors::SafetensorsError;
 use crate::zarr::Dims;
@@ -53,6 +53,8 @@ pub struct Held {
     pub(crate) fortran: bool,
     /// Where its steps lie that have sizes of their own; the mapping is of all.
     pub(crate) ragged: Option<Steps>,
+    /// What NumPy takes its elements for.
+    pub(crate) descr: Option<Descr>,
 }
 
 impl Held {
@@ -60,7 +62,8 @@ impl Held {
     fn whole(header: &Header, source: Source, path: &str) -> Result<Held, FileError> {
         let dataset = Dataset::new(&header.shape, header.elem).map_err(FileError::layout(path))?;
         let mapping = shape::file_mapping(&dataset, header.fortran).map_err(FileError::layout(path))?;
-        Ok(Held { mapping, source, stepped: false, fortran: header.fortran, ragged: None })
+        let (fortran, descr) = (header.fortran, header.descr.clone());
+        Ok(Held { mapping, source, stepped: false, fortran, ragged: None, descr })
     }
 }
 
@@ -237,13 +240,13 @@ impl FoundArray {
         self.held.as_ref().map(|held| held.mapping.dataset()).map_err(Clone::clone)
     }
 
-    /// What is written down of it, and what its dimensions are called, without that of the steps.
-    pub fn about(&self) -> (Attributes, Option<Dims>) {
+    /// What is written down of it.
+    pub fn notes(&self) -> Notes {
         let (mut attributes, dims) = self.all_about();
         if self.ragged().is_some() {
             Steps::forget(&mut attributes);
         }
-        (attributes, dims)
+        Notes { attributes, dims, descr: self.held.as_ref().ok().and_then(|held| held.descr.clone()) }
     }
 
     fn all_about(&self) -> (Attributes, Option<Dims>) {

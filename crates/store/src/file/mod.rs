@@ -123,6 +123,18 @@ impl Format {
 /// What the users of an array wrote down of it: a JSON object.
 pub type Attributes = serde_json::Map<String, serde_json::Value>;
 
+/// What is written down of one of several arrays besides its data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Notes {
+    /// What its users wrote down: kept by groups of Zarr, and folders of stores.
+    pub attributes: Attributes,
+    /// What they call its dimensions, without that of the steps: kept there as well.
+    pub dims: Option<Dims>,
+    /// What NumPy takes its elements for, where they are bytes to polyduct: kept by `.npy` and `.npz` files, where all
+    /// units must say the same, and by folders of stores.
+    pub descr: Option<Descr>,
+}
+
 /// What a unit says when it opens its side of a file.
 #[derive(Clone)]
 pub struct Options {
@@ -146,9 +158,8 @@ pub struct Options {
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and
     /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
-    /// The same of each array of a group, by its name, and what they call its dimensions, without that of the steps.
-    /// Unit 0's count.
-    pub of_arrays: BTreeMap<String, (Attributes, Option<Dims>)>,
+    /// What is written down of each of several arrays, by its name. Unit 0's count.
+    pub of_arrays: BTreeMap<String, Notes>,
     /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr.
     /// Unit 0's count.
     pub dims: Option<Dims>,
@@ -268,8 +279,14 @@ impl Options {
 
     /// The same of an array of a group.
     fn about_of(&self, name: &str) -> About {
-        let (attributes, dims) = self.of_arrays.get(name).cloned().unwrap_or_default();
+        let Notes { attributes, dims, .. } = self.of_arrays.get(name).cloned().unwrap_or_default();
         About { attributes, dims, compression: self.compression }
+    }
+
+    /// What NumPy takes the elements of one of several arrays for, where they are as long as that says.
+    fn descr_of(&self, array: &polyduct_port::Array) -> Option<&Descr> {
+        let descr = self.of_arrays.get(&array.name)?.descr.as_ref()?;
+        (descr.elem() == Some(array.dataset.elem())).then_some(descr)
     }
 
     fn check_interrupt(&self, path: &str) -> Result<(), FileError> {

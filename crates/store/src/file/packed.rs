@@ -4,10 +4,9 @@ use super::archive::{self, Slot};
 use super::io::Io;
 use super::said::Said;
 use super::{Format, Options};
-use crate::npy::Header;
+use crate::npy::{Descr, Header};
 use crate::safetensors::{dtype, print_all, SafetensorsError, Tensor, MAX_HEADER_BYTES, MAX_NAME_BYTES};
 use crate::FileError;
-use polyduct_layout::Dataset;
 use polyduct_message::hash::fnv1a;
 use polyduct_port::{Array, BundleError, Changes, PortError, PortName};
 use std::collections::BTreeMap;
@@ -48,7 +47,7 @@ impl Packed {
     /// # Errors
     /// [`PortError::Bundle`] for names that cannot be; [`FileError::NoForm`] for an element type that the format
     /// does not have; [`FileError::BadSafetensors`] for a header that would be too long.
-    pub fn new(format: Format, arrays: &[Array], path: &str) -> Result<Packed, FileError> {
+    pub fn new(format: Format, arrays: &[Array], options: &Options, path: &str) -> Result<Packed, FileError> {
         if let Some(array) = arrays.iter().find(|array| changes(array)) {
             return Err(refused(
                 path,
@@ -56,10 +55,14 @@ impl Packed {
                 "its size changes from step to step; a file has one step",
             ));
         }
-        let of = |a: &Array| format!("{:?} {} {:?};", a.name, a.dataset.elem(), a.dataset.shape());
+        // The place of what follows an array depends on how it is described.
+        let of = |a: &Array| {
+            let descr = options.descr_of(a).map_or("", Descr::as_str);
+            format!("{:?} {} {descr} {:?};", a.name, a.dataset.elem(), a.dataset.shape())
+        };
         let hash = fnv1a(arrays.iter().map(of).collect::<String>().bytes());
         match format {
-            Format::Npz => Ok(Packed::npz(arrays, hash)),
+            Format::Npz => Ok(Packed::npz(arrays, options, hash)),
             _ => Packed::safetensors(arrays, hash, path),
         }
     }
@@ -97,12 +100,13 @@ impl Packed {
     }
 
     /// One behind the other.
-    fn npz(arrays: &[Array], hash: u64) -> Packed {
+    fn npz(arrays: &[Array], options: &Options, hash: u64) -> Packed {
         let (mut slots, mut at, mut end) = (Vec::with_capacity(arrays.len()), Vec::new(), 0u64);
-        for Array { name, dataset, .. } in arrays {
-            let header = npy_header(dataset);
-            let len = dataset.len_bytes().saturating_add(header.len() as u64);
-            let slot = Slot::behind(end, name, len);
+        for array in arrays {
+            let header = Header::of_steps(&array.dataset, options.descr_of(array).cloned(), 1, false);
+            let header = header.print(header.len_bytes()).unwrap_or_default();
+            let len = array.dataset.len_bytes().saturating_add(header.len() as u64);
+            let slot = Slot::behind(end, &array.name, len);
             at.push(slot.at.saturating_add(header.len() as u64));
             end = slot.at.saturating_add(slot.len);
             slots.push((slot, header));
@@ -169,11 +173,6 @@ fn metadata(values: &str) -> BTreeMap<String, String> {
         metadata.insert(VALUES_KEY.to_owned(), values.to_owned());
     }
     metadata
-}
-
-fn npy_header(dataset: &Dataset) -> Vec<u8> {
-    let header = Header::of_steps(dataset, None, 1, false);
-    header.print(header.len_bytes()).unwrap_or_default()
 }
 
 /// Whether the size of an array changes from step to step.

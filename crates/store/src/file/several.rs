@@ -125,8 +125,9 @@ pub trait WriteArrays: Send {
     /// Has these values go with the next step: see [`set_values_of`](Self::set_values_of).
     ///
     /// # Errors
-    /// As there.
+    /// As there; as [`check_room`](Self::check_room).
     fn set_values(&mut self, packed: &[u8]) -> Result<(), FileError> {
+        self.check_room()?;
         self.set_values_of(self.next_step(), packed)
     }
 

@@ -181,7 +181,14 @@ impl Walk<'_> {
         let (mapping, grid) = chunks::mapping(&array, &dataset, &path)?;
         let ragged = Steps::noted(&array.attributes, &array.shape).filter(|_| !stepped);
         let chunked = Chunked::new(self.dir.clone(), format!("{name}/"), array, grid);
-        Ok(Held { mapping, source: Source::Chunks(Box::new(chunked)), stepped, fortran: false, ragged })
+        Ok(Held {
+            mapping,
+            source: Source::Chunks(Box::new(chunked)),
+            stepped,
+            fortran: false,
+            ragged,
+            descr: None,
+        })
     }
 }
 

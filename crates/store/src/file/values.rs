@@ -29,7 +29,7 @@ pub fn to_json(packed: &[u8], path: &str) -> Result<String, FileError> {
     }
     let mut object = serde_json::Map::new();
     for (name, value) in named {
-        let json = json(&value).ok_or_else(|| refuse(format!("{name:?} with something else")))?;
+        let json = json(&value).map_err(|what| refuse(format!("{name:?} with {what}")))?;
         object.insert(name, json);
     }
     Ok(Json::Object(object).to_string())
@@ -41,23 +41,29 @@ pub fn from_json(text: &str) -> Vec<u8> {
     pack(object.into_iter().map(|(name, json)| (name, value(json))).collect()).unwrap_or_default()
 }
 
-fn json(value: &Value) -> Option<Json> {
-    Some(match value {
+/// A value as JSON; for what JSON cannot have, what that is.
+fn json(value: &Value) -> Result<Json, String> {
+    let float = |n: f64| serde_json::Number::from_f64(n).map(Json::from).ok_or_else(|| n.to_string());
+    Ok(match value {
         Value::Nil => Json::Null,
         Value::Boolean(flag) => Json::Bool(*flag),
         Value::Integer(int) => match (int.as_i64(), int.as_u64()) {
             (Some(int), _) => int.into(),
-            (None, int) => int?.into(),
+            (None, int) => int.unwrap_or_default().into(),
         },
-        Value::F32(float) => serde_json::Number::from_f64((*float).into())?.into(),
-        Value::F64(float) => serde_json::Number::from_f64(*float)?.into(),
-        Value::String(text) => text.as_str()?.into(),
-        Value::Array(list) => Json::Array(list.iter().map(json).collect::<Option<_>>()?),
+        Value::F32(n) => float((*n).into())?,
+        Value::F64(n) => float(*n)?,
+        Value::String(text) => text.as_str().ok_or("text that is not in UTF-8")?.into(),
+        Value::Array(list) => Json::Array(list.iter().map(json).collect::<Result<_, _>>()?),
         Value::Map(map) => {
-            let pair = |(key, value): &(Value, Value)| Some((key.as_str()?.to_owned(), json(value)?));
-            Json::Object(map.iter().map(pair).collect::<Option<_>>()?)
+            let pair = |(key, value): &(Value, Value)| match key.as_str() {
+                Some(key) => Ok((key.to_owned(), json(value)?)),
+                None => Err(format!("the key {key}, which is no text")),
+            };
+            Json::Object(map.iter().map(pair).collect::<Result<_, String>>()?)
         }
-        Value::Binary(_) | Value::Ext(..) => return None,
+        Value::Binary(_) => return Err("bytes".into()),
+        Value::Ext(..) => return Err("a type of its own".into()),
     })
 }
 
@@ -93,10 +99,15 @@ mod tests {
         let packed = pack(values).unwrap();
         assert_eq!(from_json(&to_json(&packed, "x").unwrap()), packed);
         assert_eq!((to_json(&[], "x").unwrap().as_str(), from_json("")), ("", vec![]));
-        for bad in [Value::Binary(vec![1]), f64::NAN.into(), Value::Map(vec![(1.into(), 1.into())])] {
+        for (bad, what) in [
+            (Value::Binary(vec![1]), "bytes"),
+            (f64::NAN.into(), "NaN"),
+            (Value::Array(vec![f64::INFINITY.into()]), "inf"),
+            (Value::Map(vec![(1.into(), 1.into())]), "the key 1, which is no text"),
+        ] {
             let packed = pack(vec![("time".to_owned(), bad)]).unwrap();
             let told = to_json(&packed, "x").unwrap_err().to_string();
-            assert!(told.contains("\"time\" with something else"), "{told}");
+            assert!(told.contains(&format!("\"time\" with {what};")), "{told}");
         }
         for other in ["[1]", "{", "7", "null"] {
             assert_eq!(from_json(other), Vec::<u8>::new());

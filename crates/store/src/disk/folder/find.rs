@@ -58,7 +58,7 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
             let mapping = shape::file_mapping(&meta.dataset, false).map_err(FileError::layout(&path))?;
             let ragged = meta.ragged();
             let source = Source::Stored(Box::new(InStore(array)));
-            Ok(Held { mapping, source, stepped, fortran: false, ragged })
+            Ok(Held { mapping, source, stepped, fortran: false, ragged, descr: meta.descr })
         };
         FoundArray { held: held(), path: path.clone(), name }
     };

@@ -6,7 +6,6 @@ use crate::disk::meta::Meta;
 use crate::disk::owned::{lies_in, Owned};
 use crate::disk::turn::InUse;
 use crate::disk::{Store, StoreError};
-use crate::file::Options;
 use crate::volume::sums::Stamp;
 use polyduct_port::{PortError, PortName};
 use serde::{Deserialize, Serialize};
@@ -83,7 +82,6 @@ pub fn begin(
     owned: &mut Owned<'_>,
     wanted: &Wanted,
     (append, folder): (bool, Option<&str>),
-    options: &Options,
 ) -> Result<(Start, Option<u64>, Held), StoreError> {
     let (name, dataset) = (wanted.name.as_str(), &wanted.dataset);
     let replaced = folder.filter(|_| !append);
@@ -108,7 +106,7 @@ pub fn begin(
                 found,
             });
         }
-        if let (Some(found), Some(expected)) = (&options.descr, &meta.descr) {
+        if let (Some(found), Some(expected)) = (&wanted.descr, &meta.descr) {
             if found != expected {
                 return Err(StoreError::Bad {
                     store: store.shown.clone(),
@@ -125,7 +123,7 @@ pub fn begin(
         let (object, in_use) = owned.fresh()?;
         let mut meta = Meta::new(*dataset);
         meta.attributes.clone_from(&wanted.attributes);
-        meta.descr.clone_from(&options.descr);
+        meta.descr.clone_from(&wanted.descr);
         meta.stepped = wanted.stepped;
         (object, meta, in_use)
     };

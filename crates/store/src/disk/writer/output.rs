@@ -31,6 +31,8 @@ pub(in crate::disk) struct Wanted {
     pub layout: String,
     /// What is written down of one that is new.
     pub attributes: Map<String, Value>,
+    /// What NumPy takes the elements for.
+    pub descr: Option<Descr>,
     pub stepped: bool,
     /// Of one whose size changes, what is known of its steps.
     pub growing: Option<Growing>,
@@ -92,7 +94,7 @@ impl Planned {
     fn of(store: &Store, wanted: &Wanted, options: &Options) -> Result<Planned, StoreError> {
         let (shown, dataset) = (&store.shown, &wanted.dataset);
         check_name(shown, &wanted.name)?;
-        if let Some(descr) = options.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
+        if let Some(descr) = wanted.descr.as_ref().filter(|d| d.elem() != Some(dataset.elem())) {
             let (store, what) = (shown.clone(), "NumPy's type of the elements".into());
             let (found, expected) = (descr.to_string(), format!("one of {}", dataset.elem()));
             return Err(StoreError::Bad { store, what, found, expected });
@@ -135,7 +137,7 @@ pub(in crate::disk) fn open(
         elem: one.dataset.elem().to_string(),
         layout: one.growing.as_ref().map_or_else(|| planned.layout.to_string(), Growing::text),
         append,
-        descr: options.descr.as_ref().map(Descr::to_string),
+        descr: one.descr.as_ref().map(Descr::to_string),
     };
     let wishes = planned.as_ref().map_err(Clone::clone);
     let wishes = wishes.map(|planned| wanted.iter().zip(planned).map(wish).collect::<Vec<_>>());
@@ -146,7 +148,7 @@ pub(in crate::disk) fn open(
         let mut owned = store.own()?;
         let mut starts = Vec::with_capacity(wanted.len());
         for one in wanted {
-            let (start, was, held) = begin(&store, &mut owned, one, (append, folder), options)?;
+            let (start, was, held) = begin(&store, &mut owned, one, (append, folder))?;
             starts.push(start);
             there.push(was);
             mine.push(held);
