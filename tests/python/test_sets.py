@@ -341,7 +341,10 @@ class Units:
             unit.communicate()
 
 
-@pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "m.npy", "store"])
+REPLACED = ("m.safetensors.index.json", "m.npz", "m.zarr")
+
+
+@pytest.mark.parametrize("name", [*REPLACED, "m.npy", "store"])
 @pytest.mark.parametrize("killed", [None, 0, 2])
 @pytest.mark.parametrize("early", [False, True])
 def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name: str, early: bool) -> None:
@@ -349,6 +352,12 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
     store = polyduct.Store.create(path, units=3, parity=1) if name == "store" else None
     if store is not None:
         path = f"store:{path}/set"
+    # Where one is replaced, of another number of files or of the same, the old one is there until the new one is.
+    old = {"a": Array((8, 64), "f4"), "b": Array((900, 64), "f4")} if name in REPLACED else None
+    if old is not None:
+        with polyduct.open(path, "w", arrays=old, shard_bytes=1 << 20 if killed == 2 else 3000, **ALONE) as out:
+            out.write({"a": np.full((8, 64), 9, "f4"), "b": np.full((900, 64), 9, "f4")}, time=1)
+    there = sorted(os.listdir(tmp_path))
     with Units(path) as units:
         assert units.say() == ["open"] * 4
         if killed is not None and early:
@@ -367,7 +376,12 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
             said = [*ended.values(), *units.say()]
     if killed is not None:
         assert said == [f"lost {killed}"] * 3
-        assert list(store or []) == [] and os.listdir(tmp_path) == ([] if store is None else ["store"])
+        assert list(store or []) == [] and sorted(os.listdir(tmp_path)) == there
+        if old is not None:
+            with polyduct.open(path, layouts="...", **ALONE) as port:
+                step = port.read()
+                assert step is not None and step.values == {"time": 1}
+                assert all((step[name] == 9).all() for name in old)
         return
     assert said == ["closed"] * 4
     with polyduct.open(path, layouts="...", **ALONE) as port:

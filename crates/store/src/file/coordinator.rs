@@ -25,6 +25,15 @@ struct Part {
     closed: Option<u64>,
 }
 
+/// When a file gets its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// As soon as it is complete.
+    Alone,
+    /// When unit 0 says so: others are to be complete before.
+    Together,
+}
+
 /// What unit 0's thread works with.
 pub struct Coordinator {
     connections: Connections,
@@ -33,9 +42,35 @@ pub struct Coordinator {
     spec: Spec,
     program: String,
     gathering: Gathering<Part>,
+    placed: Placed,
+    /// The connection of unit 0.
+    own: ConnId,
     welcomed: bool,
     start: Duration,
     open_timeout: Duration,
+}
+
+/// Tells unit 0 that a file is complete, and waits for its word. What becomes of the others does not matter any more:
+/// their bytes are in the file.
+fn may_place(connections: &mut Connections, own: ConnId) -> Result<(), FileFault> {
+    connections.send(own, &FromHost::Complete, Vec::new());
+    loop {
+        match connections.hear::<ToHost>(own) {
+            Heard::Message(ToHost::Place, _) => return Ok(()),
+            Heard::Message(ToHost::Abort { reason }, _) => {
+                return Err(FileFault::Aborted { unit: 0, reason })
+            }
+            Heard::Message(..) => {
+                return Err(FileFault::BadPeer { unit: 0, what: "a message out of turn".into() })
+            }
+            Heard::Bad(bad) => return Err(FileFault::BadPeer { unit: 0, what: unreadable(&bad) }),
+            Heard::Gone => {
+                return Err(FileFault::gone(0, connections.pid(own), connections.process(own)));
+            }
+            Heard::Nothing => {}
+        }
+        connections.wait(Vec::new(), None).map_err(host_failed)?;
+    }
 }
 
 impl Coordinator {
@@ -46,13 +81,14 @@ impl Coordinator {
         form: Form,
         spec: Spec,
         own: Conn,
+        placed: Placed,
         options: &Options,
     ) -> Coordinator {
         let mut connections = Connections::new(listener, PROTOCOL);
         let id = connections.adopt(own);
         connections.admit(id);
-        let own = Member { conn: id, pid: connections.pid(id), terms: Part::default() };
-        let gathering = Gathering::new(options.port.units, 0..options.port.units, own);
+        let member = Member { conn: id, pid: connections.pid(id), terms: Part::default() };
+        let gathering = Gathering::new(options.port.units, 0..options.port.units, member);
         Coordinator {
             connections,
             draft,
@@ -60,6 +96,8 @@ impl Coordinator {
             spec,
             program: options.port.program.clone(),
             gathering,
+            placed,
+            own: id,
             welcomed: false,
             start: clock::now(),
             open_timeout: options.port.open_timeout,
@@ -73,12 +111,19 @@ impl Coordinator {
             self.linger(fault);
         }
         while self.accept().is_some() {}
-        let Coordinator { mut connections, draft, form, gathering, .. } = self;
+        let Coordinator { mut connections, draft, form, gathering, placed, own, .. } = self;
         let message = match end {
-            Ok(steps) => match draft.commit(&form, steps) {
-                Ok(()) => FromHost::Committed,
-                Err(e) => FromHost::Failed(FileFault::of(&e)),
-            },
+            Ok(steps) => {
+                let committed = match placed {
+                    Placed::Alone => draft.commit(&form, steps).map_err(|e| FileFault::of(&e)),
+                    Placed::Together => draft
+                        .complete(&form, steps)
+                        .map_err(|e| FileFault::of(&e))
+                        .and_then(|()| may_place(&mut connections, own))
+                        .and_then(|()| draft.place().map_err(|e| FileFault::of(&e))),
+                };
+                committed.map_or_else(FromHost::Failed, |()| FromHost::Committed)
+            }
             Err(fault) => {
                 drop(draft);
                 FromHost::Failed(fault)

@@ -165,16 +165,41 @@ impl Membership {
         self.say(&ToHost::Closed { steps }, &wait)
     }
 
+    /// Waits until the file is complete but for its name: of unit 0, of a file that is placed with others.
+    ///
+    /// # Errors
+    /// As [`committed`](Self::committed).
+    pub fn completed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
+        self.closed(options, waited, &FromHost::Complete)
+    }
+
+    /// Has a file that is complete get its name.
+    ///
+    /// # Errors
+    /// As [`say_closed`](Self::say_closed).
+    pub fn place(&self, options: &Options) -> Result<(), FileError> {
+        self.say(&ToHost::Place, &Wait::new(&self.path, options, options.port.timeout, "unit 0 to listen"))
+    }
+
     /// Waits until the file is there under its name.
     ///
     /// # Errors
     /// Why it will not be; [`PortError::Timeout`] and [`PortError::Interrupted`], after which one may wait
     /// again.
     pub fn committed(&mut self, options: &Options, waited: &mut Duration) -> Result<(), FileError> {
+        self.closed(options, waited, &FromHost::Committed)
+    }
+
+    fn closed(
+        &mut self,
+        options: &Options,
+        waited: &mut Duration,
+        expected: &FromHost,
+    ) -> Result<(), FileError> {
         let path = self.path.clone();
         let wait = Wait::new(&path, options, options.port.timeout, "all other units to close the file");
         match self.wait(&wait, waited)?.0 {
-            FromHost::Committed => Ok(()),
+            found if found == *expected => Ok(()),
             _ => Err(self.out_of_turn()),
         }
     }

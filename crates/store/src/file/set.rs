@@ -33,7 +33,7 @@ pub struct ArraysWriter {
     values: String,
     /// Memory for a step.
     part: Vec<u8>,
-    /// Whether what the index says is settled, and the old one gone.
+    /// Whether the set that is replaced has gone.
     settled: bool,
 }
 
@@ -65,7 +65,8 @@ impl ArraysWriter {
                 expected: format!("a number that makes at most {MAX_FILES}").into(),
             }));
         }
-        let (mut files, together) = (Vec::with_capacity(count), Together::default());
+        let together = if is_set { Together::of_set() } else { Together::default() };
+        let mut files = Vec::with_capacity(count);
         for file in 0..count {
             let of = |(place, array): (&usize, &Array)| (*place == file).then(|| array.clone());
             let own: Vec<Array> = places.iter().zip(arrays).filter_map(of).collect();
@@ -237,14 +238,15 @@ impl WriteArrays for ArraysWriter {
                 self.arrays.iter().zip(&self.places).map(|(array, &file)| (&array.name[..], file_of(file)));
             let said = index::print(places, self.total, &self.values);
             *text.lock().unwrap_or_else(PoisonError::into_inner) = said;
-            if self.options.port.unit == 0 {
-                self.forget_old()?;
-            }
-            self.settled = true;
         }
         if self.next_step() > 0 {
             // All at once: each waits for the disk.
             self.files.iter_mut().try_for_each(FileWriter::begin_close)?;
+            self.files.iter_mut().try_for_each(FileWriter::complete)?;
+            if self.index.is_some() && self.options.port.unit == 0 && !self.settled {
+                self.forget_old()?;
+                self.settled = true;
+            }
         }
         self.files.iter_mut().try_for_each(|file| file.close().map(drop))?;
         if let Some((index, _)) = &mut self.index {

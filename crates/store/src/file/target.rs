@@ -331,10 +331,19 @@ impl Draft {
     /// # Errors
     /// [`FileError::System`]: what had the name before is unchanged.
     pub fn commit(mut self, form: &Form, steps: u64) -> Result<(), FileError> {
-        let path = self.target.path.clone();
         if form.is_tree() {
             return self.commit_tree(form, steps);
         }
+        self.complete(form, steps)?;
+        self.place()
+    }
+
+    /// Gives the file its size and its header, and makes it last: what is left is to [place](Self::place) it.
+    ///
+    /// # Errors
+    /// [`FileError::System`].
+    pub fn complete(&self, form: &Form, steps: u64) -> Result<(), FileError> {
+        let path = self.target.path.clone();
         let io = |op: &'static str| {
             let path = path.clone();
             move |e: std::io::Error| FileError::io(&path, op, &e)
@@ -347,7 +356,7 @@ impl Draft {
         if let Some(kept) = form.kept() {
             kept.check(&self.target)?;
         }
-        self.place()
+        Ok(())
     }
 
     /// Makes its bytes and its permissions last.
@@ -362,8 +371,11 @@ impl Draft {
         self.file.sync_all().map_err(|e| FileError::io(path, "fsync", &e))
     }
 
-    /// Gives it its name.
-    fn place(mut self) -> Result<(), FileError> {
+    /// Gives a file that is complete its name.
+    ///
+    /// # Errors
+    /// [`FileError::System`]: what had the name before is unchanged.
+    pub fn place(mut self) -> Result<(), FileError> {
         let path = self.target.path.clone();
         let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
         match &self.temporary {

@@ -1,5 +1,6 @@
 //! What the units of a program share that write files together, however many files a set has.
 
+use super::coordinator::Placed;
 use super::staged::Staged;
 use super::Options;
 use crate::staging::Staging;
@@ -8,8 +9,17 @@ use crate::FileError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The other units, where they are needed. Clones share them: the files of a set.
-#[derive(Clone, Default)]
-pub struct Together(Arc<Mutex<Shared>>);
+#[derive(Clone)]
+pub struct Together {
+    shared: Arc<Mutex<Shared>>,
+    placed: Placed,
+}
+
+impl Default for Together {
+    fn default() -> Together {
+        Together { shared: Arc::default(), placed: Placed::Alone }
+    }
+}
 
 #[derive(Default)]
 struct Shared {
@@ -28,8 +38,18 @@ pub struct Meeting {
 }
 
 impl Together {
+    /// Of the files of a set: none gets its name before all are complete.
+    pub fn of_set() -> Together {
+        Together { placed: Placed::Together, ..Together::default() }
+    }
+
+    /// When the files get their names.
+    pub fn placed(&self) -> Placed {
+        self.placed
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the others, unless that is done; `name` is the same in all of them.

@@ -56,6 +56,8 @@ pub enum ToHost {
     Hello { unit: u32, units: u32, program: String, spec: Spec },
     /// All my bytes of so many steps are in the file.
     Closed { steps: u64 },
+    /// The file may have its name: unit 0, where others are to be complete before.
+    Place,
     /// I give up.
     Abort { reason: String },
 }
@@ -68,6 +70,8 @@ pub enum FromHost {
     Welcome { temporary: Option<String> },
     /// The file will not be.
     Failed(FileFault),
+    /// The file is complete, and waits for its name.
+    Complete,
     /// The file is complete under its name.
     Committed,
 }

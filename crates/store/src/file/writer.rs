@@ -59,11 +59,22 @@ pub struct FileWriter {
     reserved: bool,
     /// How many arrays of the next step are written.
     done: usize,
+    completion: Completion,
     /// A window of the file.
     buffer: Vec<u8>,
     /// The part that [`step_mut`](FileWriter::step_mut) gives to be filled.
     part: Vec<u8>,
     stats: Stats,
+}
+
+/// How far a file has come that is placed with others, as unit 0 knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Completion {
+    Not,
+    /// But for its name.
+    Complete,
+    /// Its coordinator was told to give it its name.
+    Placing,
 }
 
 /// Where a port stands.
@@ -162,7 +173,7 @@ impl FileWriter {
                     layout: wire::cut(&text, 1000),
                     layout_hash: fnv1a(text.bytes()),
                 };
-                meet(target, spec, &form, options, &mut stats.waited)?
+                meet(target, spec, &form, together.placed(), options, &mut stats.waited)?
             }
         };
         let opened = match &form.body {
@@ -201,6 +212,7 @@ impl FileWriter {
             next: 0,
             reserved: false,
             done: 0,
+            completion: Completion::Not,
             buffer: Vec::new(),
             part: Vec::new(),
             stats,

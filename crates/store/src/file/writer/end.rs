@@ -1,6 +1,7 @@
 //! How a writing port ends: closed by all units, given up by one, or failed.
 
-use super::{FileWriter, State};
+use super::{Completion, FileWriter, State};
+use crate::file::coordinator::Placed;
 use crate::file::link::WriteEnd;
 use crate::{FileError, Scope};
 use polyduct_os::clock;
@@ -33,7 +34,11 @@ impl FileWriter {
                 return Err(e);
             }
             State::Open(WriteEnd::Alone(draft)) => {
-                if let Err(e) = draft.commit(&self.form, self.next) {
+                let committed = match self.completion {
+                    Completion::Not => draft.commit(&self.form, self.next),
+                    _ => draft.place(),
+                };
+                if let Err(e) = committed {
                     self.state = State::Failed(e.clone());
                     return Err(e);
                 }
@@ -44,6 +49,13 @@ impl FileWriter {
                 return self.close();
             }
             State::Closing(mut link) => {
+                if let (Completion::Complete, WriteEnd::Among { member, .. }) = (self.completion, &mut link) {
+                    if let Err(e) = member.place(&self.options) {
+                        self.state = State::Closing(link);
+                        return Err(self.fail(e));
+                    }
+                    self.completion = Completion::Placing;
+                }
                 let end = match &mut link {
                     WriteEnd::Among { member, target, welcome, .. } => {
                         match (member.committed(&self.options, &mut self.stats.waited), target) {
@@ -87,6 +99,28 @@ impl FileWriter {
             self.state = State::Closing(link);
         }
         said.map_err(|e| self.fail(e))
+    }
+
+    /// Waits until the file is complete but for its name, in unit 0 of a file that is [placed](Placed) with others; to
+    /// be called again after a wait that was in vain.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    pub(in crate::file) fn complete(&mut self) -> Result<(), FileError> {
+        if self.completion != Completion::Not || self.together.placed() == Placed::Alone {
+            return Ok(());
+        }
+        let completed = match &mut self.state {
+            State::Open(WriteEnd::Alone(draft)) => draft.complete(&self.form, self.next),
+            State::Closing(WriteEnd::Among { member, host: Some(_), .. }) => {
+                member.completed(&self.options, &mut self.stats.waited)
+            }
+            State::Failed(e) => return Err(e.clone()),
+            _ => return Ok(()),
+        };
+        completed.map_err(|e| self.fail(e))?;
+        self.completion = Completion::Complete;
+        Ok(())
     }
 
     /// Gives the file up: all other units get [`PortError::PeerAborted`] with this reason, which may be
