@@ -191,10 +191,23 @@ def layout_of(
     What such an object lists for this process is checked against the layout: raises `Misuse` where that is
     something else.
     """
+    return _layout_of(what, shape, dtype, comm, None)
+
+
+def layouts_of(leaves: Mapping[str, Any]) -> dict[str, Array]:
+    """The same of each of these, which belong to one program: tensors of torch whose meshes differ to the largest of
+    these."""
+    mesh = _foreign.mesh_of(leaves.values())
+    return {name: _layout_of(leaf, None, None, None, mesh) for name, leaf in leaves.items()}
+
+
+def _layout_of(
+    what: Any, shape: int | Sequence[int] | None, dtype: DTypeLike | None, comm: Any, mesh: Any
+) -> Array:
     if isinstance(what, Array):
         return what
     sizes = None if shape is None else dims("shape", shape)
-    held = _foreign.held(what, shape=sizes, dtype=dtype, comm=comm)
+    held = _foreign.held(what, shape=sizes, dtype=dtype, comm=comm, mesh=mesh)
     if held is not None:
         held.check()
         found = Array(held.shape, held.dtype, held.text)

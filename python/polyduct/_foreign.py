@@ -4,8 +4,9 @@ has not imported itself."""
 from __future__ import annotations
 
 import importlib
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from polyduct import _jax, _mpi
 from polyduct._dtypes import to_elem
 from polyduct._grids import EVERYTHING
-from polyduct._held import Held
+from polyduct._held import SAY, Held
 from polyduct.errors import Misuse, WrongType
 
 if TYPE_CHECKING:
@@ -71,13 +72,14 @@ def dtype_of(what: Any) -> str:
     return str(what.dtype).removeprefix("torch.")
 
 
-def text_of(what: Any) -> str:
-    """The layout of a tensor's shards, as text: the mesh is the grid, in row-major order.
+def text_of(what: Any, whole: Any) -> str:
+    """The layout of a tensor's shards, as text: the mesh of all units is the grid, in row-major order, of which the
+    tensor's own is a part.
 
     Each dimension is cut as ``torch.chunk`` does, once for each axis of the mesh that shards it, in the order in
     which the placements say that: strided ones behind those to their right.
     """
-    mesh = [int(n) for n in what.device_mesh.mesh.shape]
+    mesh, sides = [int(n) for n in what.device_mesh.mesh.shape], sides_of(what.device_mesh, whole)
     axes: dict[int, list[int]] = {}
     strided: dict[int, list[int]] = {}
     for axis, placement in enumerate(what.placements):
@@ -88,6 +90,13 @@ def text_of(what: Any) -> str:
             raise Misuse(f"a tensor that is placed as {placement} has no layout; expected shards and replicas")
         dim = int(placement.dim) % max(len(what.shape), 1)
         (strided if kind == "_StridedShard" else axes).setdefault(dim, []).append(axis)
+        if kind == "_StridedShard":
+            right = [n for n, other in zip(mesh[axis + 1 :], what.placements[axis + 1 :]) if _shards(other, dim, what)]
+            if int(placement.split_factor) != math.prod(right):
+                raise Misuse(
+                    f"a tensor that is placed as {what.placements} has no layout here: its strided shards have another "
+                    f"split_factor than {math.prod(right)}, the shards of the axes to their right; {SAY}"
+                )
     dims = []
     for dim, extent in enumerate(what.shape):
         order = axes.get(dim, []) + strided.get(dim, [])[::-1]
@@ -97,12 +106,49 @@ def text_of(what: Any) -> str:
         starts = [0, int(extent)]
         for axis in order:
             starts = [at for lo, hi in zip(starts, starts[1:]) for at in _chunks(lo, hi, mesh[axis])] + [starts[-1]]
-        named = ",".join(map(str, order))
+        named = ",".join(str(side) for axis in order for side in sides[axis])
         even = len(order) == 1 or starts == list(range(0, int(extent) + 1, starts[1] - starts[0] or 1))
         dims.append(f"block[{named}]" if even else f"cut({','.join(map(str, starts[:-1]))})[{named}]")
     if all(dim == "*" for dim in dims):
         return EVERYTHING
-    return f"{','.join(dims)}@{'x'.join(map(str, mesh))}"
+    return f"{','.join(dims)}@{'x'.join(str(int(n)) for n in whole.mesh.shape)}"
+
+
+def _shards(placement: Any, dim: int, what: Any) -> bool:
+    return hasattr(placement, "dim") and int(placement.dim) % max(len(what.shape), 1) == dim
+
+
+def mesh_of(leaves: Iterable[object]) -> Any:
+    """The largest mesh of tensors of torch, whose processes are the units; None where none is sharded."""
+    meshes = [leaf.device_mesh for leaf in leaves if is_sharded(leaf)]  # type: ignore[attr-defined]
+    return max(meshes, key=lambda mesh: int(mesh.mesh.numel()), default=None)
+
+
+def sides_of(mesh: Any, whole: Any) -> list[tuple[int, ...]]:
+    """Which sides of the whole mesh each side of a part of it is: several where they were flattened into one.
+
+    Raises `Misuse` for a mesh that is no part of it in this way.
+    """
+    ranks, all_ranks = mesh.mesh.numpy(), whole.mesh.numpy()
+    if ranks.shape == all_ranks.shape and bool((ranks == all_ranks).all()):
+        return [(n,) for n in range(ranks.ndim)]
+    place = mesh.get_coordinate()
+    if place is None:
+        raise Misuse("this process is not in the mesh of the tensor")
+    sides = []
+    for axis, size in enumerate(ranks.shape):
+        line = ranks[tuple(slice(None) if n == axis else at for n, at in enumerate(place))]
+        found = [np.argwhere(all_ranks == rank) for rank in line]
+        if any(len(at) != 1 for at in found):
+            raise Misuse(f"the mesh {mesh} is no part of {whole}, which other tensors have; {SAY}")
+        at = np.concatenate(found)
+        varying = tuple(n for n in range(all_ranks.ndim) if len(set(at[:, n])) > 1)
+        # In the order of the whole mesh, all of these sides.
+        expected = np.indices([all_ranks.shape[n] for n in varying]).reshape(len(varying), -1).T
+        if size > 1 and not np.array_equal(at[:, varying], expected):
+            raise Misuse(f"the mesh {mesh} is no part of {whole}, which other tensors have; {SAY}")
+        sides.append(varying)
+    return sides
 
 
 def _chunks(lo: int, hi: int, pieces: int) -> list[int]:
@@ -111,9 +157,8 @@ def _chunks(lo: int, hi: int, pieces: int) -> list[int]:
     return [min(lo + n * size, hi) for n in range(pieces)]
 
 
-def unit_of(what: Any) -> tuple[int, int]:
-    """Which unit of how many this process is where a tensor is sharded: by its place in the mesh."""
-    mesh = what.device_mesh
+def unit_of(mesh: Any) -> tuple[int, int]:
+    """Which unit of how many this process is, by its place in a mesh."""
     place, unit = mesh.get_coordinate(), 0
     if place is None:
         raise Misuse("this process is not in the mesh of the tensor")
@@ -132,20 +177,32 @@ def boxes_of(what: Any) -> list[tuple[tuple[int, int], ...]] | None:
     return [box for box in boxes if all(lo < hi for lo, hi in box)]
 
 
+def is_held(what: Any) -> bool:
+    """Whether an array is one of which this process has a part."""
+    return is_sharded(what) or _jax.is_sharded(what) or _mpi.is_held(what)
+
+
 def held(
-    what: Any, *, shape: Sequence[int] | None = None, dtype: Any = None, comm: Any = None
+    what: Any,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    comm: Any = None,
+    mesh: Any = None,
 ) -> Held | None:
-    """How an array is held of which this process has a part; None for others.
+    """How an array is held of which this process has a part; None for others. Of a tensor of torch the mesh of all
+    units can be said, of which its own is a part.
 
     Raises `Misuse` for what has no layout.
     """
     if is_sharded(what):
+        whole = what.device_mesh if mesh is None else mesh
         return Held(
             "the tensor's mesh and placements",
             tuple(int(n) for n in what.shape),
             dtype_of(what),
-            text_of(what),
-            *unit_of(what),
+            text_of(what, whole),
+            *unit_of(whole),
             boxes_of(what),
         )
     if _jax.is_sharded(what):

@@ -39,12 +39,12 @@ class Held(NamedTuple):
         try:
             mine = boxes_of(self.text, self.shape, self.units, self.unit)
         except LayoutError as e:
-            raise Misuse(f"{self.what} would be the layout {self.text!r}: {e}; {_SAY}") from None
+            raise Misuse(f"{self.what} would be the layout {self.text!r}: {e}; {SAY}") from None
         if self.boxes is not None and mine != merged(self.boxes):
             raise Misuse(
                 f"the layout {self.text!r} of {self.what} gives unit {self.unit} of {self.units} {mine}, its "
-                f"own list for this process says {list(self.boxes)}; {_SAY}"
+                f"own list for this process says {list(self.boxes)}; {SAY}"
             )
 
 
-_SAY = "say the layout: polyduct.Array(shape, dtype, layout)"
+SAY = "say the layout: polyduct.Array(shape, dtype, layout)"

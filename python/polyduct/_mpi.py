@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from polyduct._layouts import Box
 
 
+def is_held(what: object) -> bool:
+    """Whether this is a communicator or a datatype of mpi4py."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and isinstance(what, (mpi.Comm, mpi.Datatype))
+
+
 def held(what: Any, shape: Sequence[int] | None, dtype: Any, comm: Any) -> Held | None:
     """How the processes of a communicator hold an array, by a `Cartcomm` and the array's shape and dtype, or
     by a subarray or darray type; None for anything else of anybody's.

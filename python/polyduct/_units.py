@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyduct import _dask, _foreign
-from polyduct._bundles import Array, flatten, layout_of
+from polyduct._bundles import Array, flatten, layout_of, layouts_of
 from polyduct._grids import EVERYTHING
 from polyduct._dataset import is_dataset
 from polyduct.errors import Misuse
@@ -27,6 +27,11 @@ LAUNCHERS = (
 """Variables by which the native module knows a unit."""
 
 
+def is_launched() -> bool:
+    """Whether a launcher says which unit this is."""
+    return any(name in os.environ for name in LAUNCHERS)
+
+
 class Told:
     """What the arrays say that a port is opened with, for ``arrays=`` or ``layouts=`` of `polyduct.open`:
     how they are held, and which unit this is."""
@@ -38,17 +43,13 @@ class Told:
         if not isinstance(tree, Mapping) or is_dataset(tree):
             return
         leaves, usual = flatten(what, tree), None
+        leaves |= layouts_of({name: leaf for name, leaf in leaves.items() if _foreign.is_held(leaf)})
         for name, leaf in leaves.items():
             if _dask.is_array(leaf):
                 # One process alone has all chunks.
-                alone = options["units"] in (None, 1)
+                alone = options["units"] == 1 or (options["units"] is None and not is_launched())
                 leaves[name] = Array(leaf.shape, leaf.dtype, EVERYTHING) if alone else layout_of(leaf)
-                continue
-            if not isinstance(leaf, Array):
-                if _foreign.held(leaf) is None:
-                    continue
-                leaves[name] = leaf = layout_of(leaf)
-            if leaf._place is None:
+            if not isinstance(leaf, Array) or leaf._place is None:
                 continue
             if leaf.layout is None or leaf.layout.startswith(EVERYTHING):
                 # The number matters to no element, and may be that of some of the units.
@@ -61,7 +62,7 @@ class Told:
         place = usual if self._who is None else self._who[1:]
         if place is not None and (options["unit"], options["units"]) == (None, None):
             # Else the launcher's word tells programs apart as well.
-            if not any(name in os.environ for name in LAUNCHERS):
+            if not is_launched():
                 options["unit"], options["units"] = place
         elif self._who is not None and self._who[1:] != (options["unit"], options["units"]):
             raise Misuse(f"{what}: {self._other(options['unit'], options['units'])} by unit= and units=")

@@ -2,6 +2,7 @@
 ``make test-torch`` installs it aside."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -81,7 +82,7 @@ class Program:
 
 def test_layouts_of_shards_are_what_torch_gathers() -> None:
     program = Program(4, "layouts")
-    assert program.hear("layouts") == "layouts 44"
+    assert program.hear("layouts") == "layouts 50"
     program.end()
 
 
@@ -119,6 +120,92 @@ def test_servers_and_trainers_come_and_go(across: bool) -> None:
     serve.end()
     train.say()
     train.end()
+
+
+def test_servers_have_weights_of_one_version_or_of_the_one_before() -> None:
+    url = f"pipe://127.0.0.1:{free_port()}/weights"
+    model = {f"t{n}": torch.zeros(2**20) for n in range(24)}
+
+    def one_version() -> int:
+        versions = {float(value) for tensor in model.values() for value in (tensor.min(), tensor.max())}
+        assert len(versions) == 1, versions
+        return int(versions.pop())
+
+    def look(times: int = 20) -> None:
+        for _ in range(times):
+            polyduct.torch.refresh(url, model)
+            one_version()
+
+    def until(version: int) -> None:
+        while one_version() != version:
+            look(1)
+
+    os.environ["POLYDUCT_JOB_KEY"] = "07" * 32
+    os.environ["POLYDUCT_MESSAGE_NEAR"] = "0"
+    try:
+        train = Program(1, "train_large", url, 1, 2)
+        # What is said in the first call holds for those after it, and for trainers to come.
+        assert polyduct.torch.refresh(url, model, unit=0, units=1, program="server") == 1
+        # Weights are on their way when the trainer is stopped,
+        train.say()
+        train.hear("published 2")
+        train.units[0].send_signal(signal.SIGSTOP)
+        look()
+        train.units[0].send_signal(signal.SIGCONT)
+        until(2)
+        train.kill()
+        train = Program(1, "train_large", url, 3, 4)
+        until(3)
+        # or dies.
+        train.say()
+        train.hear("published 4")
+        look(1)
+        train.kill()
+        look()
+        train = Program(1, "train_large", url, 5)
+        until(5)
+        train.kill()
+    finally:
+        del os.environ["POLYDUCT_JOB_KEY"], os.environ["POLYDUCT_MESSAGE_NEAR"]
+        polyduct.torch.close(url)
+
+
+def test_another_model_has_the_newest_weights_too() -> None:
+    url = unique("another")
+    place: dict[str, int] = {"unit": 0, "units": 1}
+    linear = torch.nn.Linear(2, 2, bias=False)
+    done = threading.Event()
+    told = [threading.Event() for _ in range(3)]
+
+    def write() -> None:
+        for version, go in enumerate(told):
+            polyduct.torch.publish(url, {"weight": torch.full((2, 2), float(version))}, **place)
+            assert go.wait(60)
+        polyduct.torch.close(url)
+
+    def read() -> None:
+        first = {"weight": torch.zeros(2, 2)}
+        assert polyduct.torch.refresh(url, first, **place) == 0
+        assert polyduct.torch.refresh(url, linear) == 0 and not linear.weight.any()
+        assert polyduct.torch.refresh(url, linear) is None
+        told[0].set()
+        assert polyduct.torch.refresh(url, linear, wait=30) == 1 and bool((linear.weight == 1).all())
+        # Its tensors are others now.
+        linear.double()
+        told[1].set()
+        assert polyduct.torch.refresh(url, linear, wait=30) == 2
+        assert linear.weight.dtype == torch.float64 and bool((linear.weight == 2).all())
+        # With other rules, too.
+        names = {"mine": torch.zeros(2, 2)}
+        assert polyduct.torch.refresh(url, names, map={"mine": "weight"}) == 2
+        assert polyduct.torch.refresh(url, names, map={"mine": "weight"}) is None
+        assert polyduct.torch.refresh(url, names, map=lambda name: "weight") is None
+        assert not first["weight"].any()
+        told[2].set()
+        done.set()
+
+    both(write, read)
+    assert done.is_set()
 
 
 def both(write: Any, read: Any) -> None:

@@ -21,8 +21,12 @@ PAUSE = 10
 
 def network(bias: bool = True) -> torch.nn.Sequential:
     torch.manual_seed(1)
+    # The last has no part in tensor parallelism: it is sharded over another mesh, or not at all.
     return torch.nn.Sequential(
-        torch.nn.Linear(13, HIDDEN, bias=bias), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 7, bias=bias)
+        torch.nn.Linear(13, HIDDEN, bias=bias),
+        torch.nn.ReLU(),
+        torch.nn.Linear(HIDDEN, 7, bias=bias),
+        torch.nn.LayerNorm(7),
     )
 
 
@@ -98,6 +102,14 @@ def serve(url: str, kind: str, last: str, dtype: str = "float32") -> None:
         if dist.get_rank() == 0:
             say("serves", version)
     polyduct.torch.close(url)
+
+
+def train_large(url: str, *versions: str) -> None:
+    """Publishes weights that take longer to fetch than a look, all elements of which are the version."""
+    for version in versions:
+        polyduct.torch.publish(url, {f"t{n}": torch.full((2**20,), float(version)) for n in range(24)}, step=int(version))
+        say("published", version)
+        sys.stdin.readline()
 
 
 def layouts() -> None:

@@ -63,6 +63,12 @@ pub(crate) trait ReaderEnd: Send + Sync {
     /// What reading step `k` would wait for; `None` if it would not.
     fn would_wait(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<Option<Wait>, PipeError>;
 
+    /// Waits until nobody else can keep this unit from [copying](Self::copy) a step that it took. After a wait that was
+    /// in vain the next call goes on.
+    fn hold(&mut self, _port: &mut Port, _work: &Work, _turn: Turn) -> Result<(), PipeError> {
+        Ok(())
+    }
+
     /// Where [`take`](Self::take) and [`copy`](Self::copy) sleep.
     fn watch(&self, port: &Port) -> Result<Watch, PipeError>;
 
@@ -304,6 +310,18 @@ impl Reader {
     /// As [`read`](Self::read).
     pub fn peek(&mut self) -> Result<Option<u64>, PipeError> {
         Ok(self.take()?.map(|turn| turn.step))
+    }
+
+    /// The same, and waits until the step is within this unit's reach: whatever becomes of the writers, the next
+    /// [`read`](Self::read) gives all of it, and waits for nobody. Across hosts it is received into memory of the port for
+    /// that.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn hold(&mut self) -> Result<Option<u64>, PipeError> {
+        let Some(turn) = self.take()? else { return Ok(None) };
+        self.end.hold(&mut self.port, &self.work, turn).map_err(|e| self.port.fail(e))?;
+        Ok(Some(turn.step))
     }
 
     /// Which unit of which program this is.

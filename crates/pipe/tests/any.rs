@@ -85,6 +85,8 @@ fn main() {
             who_does_not_read_does_not_keep_a_writer_from_closing,
             who_looked_in_vain_gets_what_is_the_newest_when_it_reads,
             who_comes_to_a_writer_that_leaves_waits_for_the_next,
+            who_asks_is_told_and_takes_no_place,
+            what_is_held_is_read_whatever_becomes_of_the_writer,
             what_cannot_be_is_said_at_once,
             programs_that_come_and_are_killed_at_any_moment,
         ],
@@ -136,6 +138,7 @@ fn read(spec: &str) {
                 Err(PipeError::Port(PortError::Timeout { .. })) => "nothing".to_owned(),
                 looked => format!("{looked:?}"),
             },
+            "take" => format!("took {:?}", r.hold().unwrap()),
             "run" => {
                 say("runs");
                 loop {
@@ -439,6 +442,36 @@ fn who_does_not_read_does_not_keep_a_writer_from_closing<P: Place>() {
     for unit in [&mut stopped[0], &mut idle[0]] {
         let said = ask(unit, "step");
         assert!(said == "step 0" || said == "end", "{said}");
+    }
+}
+
+fn who_asks_is_told_and_takes_no_place<P: Place>() {
+    let pipe = P::name();
+    let mut w = open_writer(&pipe, &any(0, 1));
+    for _ in 0..=MOST {
+        let told = at(&pipe).describe(&reader_options("asks", 0, 1)).unwrap();
+        assert_eq!(told.iter().map(|array| array.dataset).collect::<Vec<_>>(), [data()]);
+    }
+    // All places are free.
+    let mut programs: Vec<_> = (0..MOST).map(|n| open(&pipe, &format!("r{n}"), 1, "*,block")).collect();
+    programs.iter_mut().for_each(|program| close(program));
+    w.close().unwrap();
+}
+
+fn what_is_held_is_read_whatever_becomes_of_the_writer<P: Place>() {
+    let pipe = P::name();
+    let mut w = open_writer(&pipe, &any(0, 1));
+    let indices = local_indices(w.mapping(), 0);
+    let mut program = open(&pipe, "r", 2, "*,block");
+    write_step(&mut w, &indices);
+    for unit in &mut program {
+        assert_eq!(ask(unit, "take"), "took Some(0)");
+    }
+    w.abort();
+    assert_eq!(next(&mut program), 0);
+    for unit in &mut program {
+        let end = ask(unit, "step");
+        assert!(end.starts_with("error") && end.contains("gave up"), "{end}");
     }
 }
 

@@ -150,6 +150,18 @@ impl Reader {
         }
     }
 
+    /// The same, and waits until the next [`read`](Self::read) gives all of the step whatever becomes of the writers, and
+    /// waits for nobody: across hosts it is received into memory of the port for that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hold(&mut self) -> Result<Option<u64>, Error> {
+        match &mut self.end {
+            ReadEnd::Pipe(r) => Ok(r.hold()?),
+            _ => self.peek(),
+        }
+    }
+
     /// The [values](crate::values) of the step that was read last, packed.
     pub fn values(&self) -> &[u8] {
         match &self.end {

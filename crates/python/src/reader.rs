@@ -218,6 +218,12 @@ impl ReadPort {
         })
     }
 
+    /// Waits until the next read gives all of the next step whatever becomes of the writers: its number, `None` at the end.
+    fn hold(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<u64>> {
+        let limit = maybe_seconds(py, "timeout", timeout)?;
+        self.port.run_within(py, limit, || self.with_reader(Reader::hold))
+    }
+
     /// The values of the step that was read last.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let packed = self.port.run(py, || self.with_reader(|reader| Ok(reader.values().to_vec())))?;

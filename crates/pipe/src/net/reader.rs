@@ -29,6 +29,9 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// Bytes of a step that was received ahead for which the memory is not kept.
+const KEPT_BYTES: usize = 64 << 20;
+
 /// How long a reader would spin at a bell: it waits at sockets only.
 const SPIN: Duration = Duration::ZERO;
 
@@ -228,6 +231,19 @@ impl ReaderEnd for Receiving {
         false
     }
 
+    fn hold(&mut self, port: &mut Port, work: &Work, turn: Turn) -> Result<(), PipeError> {
+        self.begin_lanes(work, turn);
+        let has_all = !self.lanes.iter().any(Lane::waits);
+        if has_all && self.resumes {
+            return Ok(());
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.resize(work.kept_len(), 0);
+        let received = self.receive(port, work, turn, &mut work.split_kept(&mut kept));
+        (self.kept, self.resumes) = (kept, true);
+        received
+    }
+
     fn copy(
         &mut self,
         port: &mut Port,
@@ -261,6 +277,9 @@ impl ReaderEnd for Receiving {
 
     fn release(&mut self, _: &mut Port, _: u64, _: Turn) -> Result<(), PipeError> {
         self.turn = None;
+        if self.kept.capacity() > KEPT_BYTES {
+            self.kept = Vec::new();
+        }
         self.ask_ahead(Some(Ask::Release))
     }
 
@@ -345,16 +364,7 @@ impl Receiving {
         let Some(turn) = self.wait_for_turn(port, k)? else { return Ok(()) };
         let said = self.said(work);
         work.at_step(&said).map_err(|e| self.client.bad(&e.to_string()))?;
-        self.begin_lanes(work, turn);
-        let has_all = !self.lanes.iter().any(Lane::waits);
-        if has_all && self.resumes {
-            return Ok(());
-        }
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.resize(work.kept_len(), 0);
-        let received = self.receive(port, work, turn, &mut work.split_kept(&mut kept));
-        (self.kept, self.resumes) = (kept, true);
-        received
+        self.hold(port, work, turn)
     }
 
     /// Has the lanes await their parts of a step.

@@ -24,6 +24,16 @@ impl<F> Rendezvous<F> {
         })
     }
 
+    /// Whether a unit says what it may say. Who only asks is told in the refusal.
+    pub(super) fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
+        check_hello(hello)?;
+        if let Role::Reader { takes: Takes::Ask } = &hello.role {
+            let arrays = self.arrays().ok_or(Refusal::Terms(Mismatch::NoDataset))?;
+            return Err(Refusal::Terms(Mismatch::Described { arrays: arrays.into_owned() }));
+        }
+        Ok(())
+    }
+
     /// Whether a unit may join, and which place it gets.
     pub(super) fn admit(&self, hello: &Hello, has_segment: bool) -> Result<UnitName, Refusal> {
         if self.phase == Phase::Over {
@@ -32,11 +42,7 @@ impl<F> Rendezvous<F> {
         if self.ending == Ending::Failed {
             return Err(Refusal::Over);
         }
-        check_hello(hello)?;
-        if let Role::Reader { takes: Takes::Ask } = &hello.role {
-            let arrays = self.arrays().ok_or(Refusal::Terms(Mismatch::NoDataset))?;
-            return Err(Refusal::Terms(Mismatch::Described { arrays: arrays.into_owned() }));
-        }
+        self.check_hello(hello)?;
         let writer = matches!(hello.role, Role::Writer { .. });
         let program = match self.programs.iter().position(|p| *p == hello.program) {
             _ if writer => None,

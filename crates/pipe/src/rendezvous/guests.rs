@@ -5,7 +5,7 @@
 //! reads when all are ready. It has a place until the last of its units has left; a program of the same name
 //! that comes before that gets another.
 
-use super::admit::{agree, among, check_hello};
+use super::admit::{agree, among};
 use super::{places, Action, ConnId, Ending, Member, Part, Phase, Rendezvous};
 use crate::error::{Mismatch, Refusal};
 use crate::wire::{FromHost, Hello};
@@ -113,7 +113,7 @@ impl<F> Rendezvous<F> {
         if self.ending != Ending::No {
             return Err(Refusal::Over);
         }
-        check_hello(hello)?;
+        self.check_hello(hello)?;
         let place = match self.guest_place(&hello.program).or_else(|| self.free_place()) {
             Some(place) => place,
             None => {
