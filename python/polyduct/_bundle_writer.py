@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -39,7 +40,10 @@ class BundleWriter(_BundlePort):
         said = flatten("arrays", _dataset.arrays(arrays) if self._about else arrays)
         leaves = {name: layout_of(leaf) for name, leaf in said.items()}
         dtypes = carried(leaves)
-        own = {**options, "descr": None, "written_down": written_down(leaves, dtypes if keeps_fields(url) else {})}
+        noted = written_down(leaves, dtypes if keeps_fields(url) else {})
+        if self._about is not None:
+            noted.append(("", json.dumps(_dataset.attributes(arrays), default=str), None, None))
+        own = {**options, "descr": None, "written_down": noted}
         self._port = _native.open_bundle_writer(url, given(leaves), own)
         self._start_bundle(url, options["timeout"], dtypes)
         appends = options["append"] and self._port.next_step > 0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from polyduct import _arrays
     from polyduct._bundle_reader import ReadStep
 
+UNITS = {"ns": "nanoseconds", "us": "microseconds", "ms": "milliseconds", "s": "seconds"}
+"""Those of times in xarray, and what CF calls them."""
 VALUE = "xarray"
 """What the value of a step is called that says how its arrays are a Dataset."""
 
@@ -32,12 +34,30 @@ def variables(dataset: Any) -> dict[str, _arrays.Array]:
 
 
 def arrays(dataset: Any) -> dict[str, Array]:
-    """What a program says of them: each unit has all."""
+    """What a program says of them: each unit has all. Their attributes are those that xarray finds in a group of Zarr:
+    times have their unit, as CF has it."""
     said = about(dataset)["variables"]
+
+    def attrs(name: str) -> dict[str, Any]:
+        found = dict(said[name].get("attrs", {}))
+        kind = np.dtype(said[name].get("dtype", "f4"))
+        if kind.kind in "mM":
+            unit = UNITS[np.datetime_data(kind)[0]]
+            since = {"units": f"{unit} since 1970-01-01", "calendar": "proleptic_gregorian"}
+            found |= since if kind.kind == "M" else {"units": unit}
+        return found
+
     return {
-        name: Array(array.shape, array.dtype, "...", dims=said[name]["dims"], attrs=said[name].get("attrs"))
+        name: Array(array.shape, array.dtype, "...", dims=said[name]["dims"], attrs=attrs(name))
         for name, array in variables(dataset).items()
     }
+
+
+def attributes(dataset: Any) -> dict[str, Any]:
+    """Those of the whole, as xarray finds them in a group of Zarr: its own, and which variables are coordinates besides
+    those that are called as a dimension."""
+    others = sorted(str(name) for name in dataset.coords if name not in dataset.dims)
+    return {**_plain(dataset.attrs), **({"coordinates": " ".join(others)} if others else {})}
 
 
 def about(dataset: Any) -> dict[str, Any]:

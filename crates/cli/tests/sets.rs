@@ -341,3 +341,64 @@ fn steps_whose_size_changes_are_copied_with_where_each_begins() {
     let o = output(&["cp", &x, &dir.path("x.npz")]);
     assert!(text(&o.stderr).contains("its size changes from step to step"), "{}", text(&o.stderr));
 }
+
+/// A new store, by its url.
+fn store_in(dir: &Scratch) -> String {
+    let store = format!("{}/s", dir.path(""));
+    assert_eq!(output(&["store", "create", &store, "--units", "3", "--parity", "1"]).status.code(), Some(0));
+    format!("store:{store}")
+}
+
+#[test]
+fn what_is_written_down_of_files_and_groups_goes_where_there_is_a_place() {
+    let dir = Scratch::new("cp-notes");
+    let note = |key: &str, value: &str| Notes {
+        attributes: [(key.to_owned(), value.into())].into_iter().collect(),
+        ..Notes::default()
+    };
+    let write = |path: &str, steps: u64| {
+        let to = open(path).unit(0).units(1).note_array("", note("who", "me"));
+        let to = to.note_array("flow", note("solver", "v2")).note_array("flow/u", note("unit", "m/s"));
+        let arrays = [array("flow/u", &[6], ElemType::U8), array("t", &[], ElemType::U8)];
+        let mut out = to.write_arrays(&arrays).unwrap();
+        for step in 0..steps {
+            let said = vec![("time".to_owned(), values::Value::from(step))];
+            out.set_values(&values::pack(said).unwrap()).unwrap();
+            out.write_arrays(&[&[step as u8; 6], &[7]]).unwrap();
+        }
+        out.close().unwrap();
+    };
+    let groups = |path: &str| open(path).unit(0).units(1).each().unwrap().groups().clone();
+    let whole = |path: &str| {
+        let each = open(path).unit(0).units(1).each().unwrap();
+        let mut said = each.said(0);
+        said.extend(each.groups().get("").cloned().unwrap_or_default());
+        serde_json::Value::from(said)
+    };
+    let (steps, again) = (dir.path("steps.zarr"), dir.path("again.zarr"));
+    write(&steps, 3);
+    copied(&[&steps, &again, "--verify"]);
+    let expected =
+        [("".to_owned(), note("who", "me").attributes), ("flow".to_owned(), note("solver", "v2").attributes)];
+    assert_eq!(groups(&again), expected.into_iter().collect());
+    let lost = output(&["cp", &steps, &format!("{}/run", store_in(&dir))]);
+    assert_eq!(lost.status.code(), Some(0));
+    let told = String::from_utf8_lossy(&lost.stderr).into_owned();
+    assert!(
+        told.contains("cannot store attributes that") && told.contains("of the whole, \"flow\":"),
+        "{told}"
+    );
+
+    let said = serde_json::json!({"time": 0, "who": "me"});
+    let (one, set) = (dir.path("one.safetensors"), dir.path("set.safetensors.index.json"));
+    write(&one, 1);
+    assert_eq!(whole(&one), said);
+    copied(&[&one, &set, "--verify"]);
+    copied(&[&set, &again, "--verify"]);
+    copied(&[&again, &one, "--verify"]);
+    for path in [&set, &again, &one] {
+        assert_eq!(whole(path), said, "{path}");
+    }
+    let index: serde_json::Value = serde_json::from_slice(&std::fs::read(&set).unwrap()).unwrap();
+    assert_eq!(index["metadata"]["who"], "me");
+}

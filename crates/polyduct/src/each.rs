@@ -7,7 +7,8 @@ use polyduct_layout::Dataset;
 use polyduct_port::Expect;
 use polyduct_store::disk::{self, folder::is_folder};
 use polyduct_store::file::{is_group, Found, FoundArray, Notes};
-use polyduct_store::{self as store, FileReader};
+use polyduct_store::{self as store, Attributes, FileReader};
+use std::collections::BTreeMap;
 
 /// The arrays of a file, of a set of files or of a group: see [`Open::each`](crate::Open::each).
 pub struct Each {
@@ -60,6 +61,29 @@ impl Each {
     /// Of each the shape of each step, where their sizes differ: it is one array of all, one behind the other.
     pub fn step_shapes(&self) -> impl Iterator<Item = Option<Vec<Vec<u64>>>> + '_ {
         self.found.arrays().iter().map(FoundArray::step_shapes)
+    }
+
+    /// What the writer said of a step, as JSON.
+    pub fn said(&self, step: u64) -> Attributes {
+        self.found.said(step)
+    }
+
+    /// Whether a copy says of a step, and of the whole, as far as it keeps that, what these arrays and it say themselves.
+    pub fn says_the_same(&self, step: u64, copy: &Each) -> bool {
+        let keeps_whole = |each: &Each| each.target.keeps_attributes().0;
+        self.found.says_no_more(step, &copy.found, keeps_whole(copy))
+            && copy.found.says_no_more(step, &self.found, keeps_whole(self))
+    }
+
+    /// Whether all that is written down of arrays and groups has a place: in a group of Zarr.
+    pub fn keeps_notes(&self) -> bool {
+        self.target.keeps_attributes() == (true, true, true)
+    }
+
+    /// Attributes of the groups that the arrays are in, by their names, as far as they have some; the empty name is that
+    /// of the whole.
+    pub fn groups(&self) -> &BTreeMap<String, Attributes> {
+        self.found.groups()
     }
 
     /// What is written down of each.

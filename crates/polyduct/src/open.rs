@@ -205,9 +205,10 @@ impl Open {
         self
     }
 
-    /// What is written down of one of several arrays that are written, where there is a place for it.
+    /// What is written down of one of several arrays that are written, or of a group that they are in, where there is a
+    /// place for it; the empty name is that of the whole.
     pub fn note_array(mut self, name: &str, notes: Notes) -> Open {
-        self.options.of_arrays.insert(name.to_owned(), notes);
+        self.options.notes.insert(name.to_owned(), notes);
         self
     }
 

@@ -28,6 +28,20 @@ pub enum Target {
     Zarr(PathBuf),
 }
 
+impl Target {
+    /// Whether attributes of several arrays have a place there: those of the whole, of groups in it, and of arrays.
+    pub fn keeps_attributes(&self) -> (bool, bool, bool) {
+        match self {
+            Target::Zarr(_) => (true, true, true),
+            Target::Safetensors(..) | Target::Set(_) => (true, false, false),
+            Target::Store(_) => (false, false, true),
+            Target::Pipe(_) | Target::Net(_) | Target::Npy(_) | Target::Npz(..) | Target::Raw(_) => {
+                (false, false, false)
+            }
+        }
+    }
+}
+
 /// Which way data go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

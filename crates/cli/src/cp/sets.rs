@@ -5,8 +5,12 @@ use super::ports::{compare_ports, room};
 use super::stretches::Stretches;
 use super::{at_open, of_pattern, port, ports, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, Layout};
+use polyduct::store::file::{Attributes, Notes};
 use polyduct::store::zarr::Compression;
-use polyduct::{open, Array, ArrayPart, Changes, Each, Open, Rule};
+use polyduct::{open, Array, ArrayPart, Changes, Each, Mode, Open, Rule};
+
+/// Names that are listed in a message.
+const LISTED: usize = 5;
 
 /// Several arrays that are copied.
 pub struct Set<'a> {
@@ -99,6 +103,9 @@ impl<'a> Set<'a> {
             moved.expect(listed.iter().map(bytes).fold(0, u64::saturating_add));
         }
         let arrays = arrays(args, &listed);
+        if unit == 0 {
+            self.say_what_is_lost(&listed, &each);
+        }
         let to = with_about(self.target(unit), &listed, &each);
         let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
         let copy = || -> Result<(), CpError> {
@@ -164,7 +171,11 @@ impl<'a> Set<'a> {
         let mut to = self.target(unit);
         if !is_pipe(&args.src) {
             let each = each(args, &args.src, unit, "about")?;
-            to = with_about(to, &each.arrays().map_err(&of_src)?, &each);
+            let listed = each.arrays().map_err(&of_src)?;
+            if unit == 0 {
+                self.say_what_is_lost(&listed, &each);
+            }
+            to = with_about(to, &listed, &each);
         }
         let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
         let mut memory = room(from.local_len_bytes() as u64, &args.src)?;
@@ -208,6 +219,32 @@ impl<'a> Set<'a> {
         Ok(count)
     }
 
+    /// Says which attributes the target has no place for.
+    fn say_what_is_lost(&self, listed: &[(&str, Dataset, bool)], each: &Each) {
+        let CpArgs { src, dst, .. } = self.args;
+        let Ok(target) = polyduct::url::parse(dst, Mode::Write, |name| std::env::var(name).ok()) else {
+            return;
+        };
+        let (whole, groups, arrays) = target.keeps_attributes();
+        let of_groups = each.groups().keys().map(String::as_str);
+        let of_groups = of_groups.filter(|name| if name.is_empty() { !whole } else { !groups });
+        let noted =
+            listed.iter().zip(each.notes()).filter(|(_, notes)| !arrays && !notes.attributes.is_empty());
+        let mut lost: Vec<&str> = of_groups.chain(noted.map(|((name, ..), _)| *name)).collect();
+        let more = lost.len().saturating_sub(LISTED);
+        lost.truncate(LISTED);
+        let named = |name: &&str| if name.is_empty() { "the whole".to_owned() } else { format!("{name:?}") };
+        let mut names = lost.iter().map(named).collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            names += &format!(" and {more} more");
+        }
+        if !lost.is_empty() {
+            crate::text::say!(
+                "polyduct: {dst} cannot store attributes that {src} has of {names}: they are not copied"
+            );
+        }
+    }
+
     fn target(&self, unit: u32) -> Open {
         let port = port(self.args, &self.args.dst, unit, "out");
         match self.args.compress {
@@ -240,10 +277,24 @@ impl<'a> Set<'a> {
         {
             return Err(differ(format!("the steps of {name:?} have other sizes in {}", args.dst)));
         }
-        let said = |each: &Each, step: usize| each.values().get(step).cloned().unwrap_or_default();
-        let most = left.values().len().max(right.values().len());
-        if let Some(step) = (0..most).find(|&step| said(&left, step) != said(&right, step)) {
+        let most = left.values().len().max(right.values().len()).max(1) as u64;
+        if let Some(step) = (0..most).find(|&step| !left.says_the_same(step, &right)) {
             return Err(differ(format!("the values of step {step} are others in {}", args.dst)));
+        }
+        if left.keeps_notes() && right.keeps_notes() {
+            // What had no name has one now.
+            let named = |notes: &Notes| notes.dims.clone().filter(|dims| dims.iter().all(Option::is_some));
+            let differs = |(_, (ours, theirs)): &(_, (Notes, Notes))| {
+                ours.attributes != theirs.attributes || named(ours).is_some() && ours.dims != theirs.dims
+            };
+            if let Some(((name, ..), _)) = ours.iter().zip(left.notes().zip(right.notes())).find(differs) {
+                return Err(differ(format!("the attributes of {name:?} are others in {}", args.dst)));
+            }
+            // Of one step the whole's are among what is said of that.
+            let others = |(name, _): &(&String, &Attributes)| !name.is_empty() || steps > 1;
+            if !left.groups().iter().filter(others).eq(right.groups().iter().filter(others)) {
+                return Err(differ(format!("the attributes of groups are others in {}", args.dst)));
+            }
         }
         let shape = |name: &str, dataset: &Dataset| layout(args, name, dataset);
         for (left, right) in left.read(shape).zip(right.read(shape)) {
@@ -283,7 +334,10 @@ fn layout(args: &CpArgs, name: &str, dataset: &Dataset) -> String {
 /// With what is written down of each array of files, and whether they have steps.
 fn with_about(to: Open, listed: &[(&str, Dataset, bool)], each: &Each) -> Open {
     let to = to.stepped(listed.iter().any(|(.., stepped)| *stepped));
-    listed.iter().zip(each.notes()).fold(to, |to, ((name, ..), notes)| to.note_array(name, notes))
+    let to = listed.iter().zip(each.notes()).fold(to, |to, ((name, ..), notes)| to.note_array(name, notes));
+    each.groups().iter().fold(to, |to, (name, attributes)| {
+        to.note_array(name, Notes { attributes: attributes.clone(), ..Notes::default() })
+    })
 }
 
 /// The layout of an array whose units have pieces in this dimension.

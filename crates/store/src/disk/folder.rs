@@ -125,7 +125,7 @@ impl FolderWriter {
         let wanted = |(array, growing): (&Array, &Option<Growing>)| {
             let is_constant = array.open == Some(Changes::Never);
             let Notes { mut attributes, dims, descr } =
-                options.of_arrays.get(&array.name).cloned().unwrap_or_default();
+                options.notes.get(&array.name).cloned().unwrap_or_default();
             if let Some(dims) = dims {
                 attributes.insert("dims".into(), dims.into());
             }

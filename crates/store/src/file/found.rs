@@ -3,7 +3,7 @@
 use super::archive;
 use super::index::{is_index, Index};
 use super::io::Io;
-use super::packed::VALUES_KEY;
+use super::packed::{FORMAT, FORMAT_KEY, VALUES_KEY};
 use super::source::{open_regular, read_header, read_tensors, Source};
 use super::tree;
 use super::{shape, values, Attributes, Format, Notes, Options};
@@ -14,6 +14,8 @@ use crate::zarr::Dims;
 use crate::{json, FileError};
 use polyduct_layout::{Dataset, ElemType, Mapping};
 use polyduct_port::{Array, BundleError, Changes, Expect, PortError, PortName};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +33,9 @@ pub struct Found {
     pub(crate) values: Vec<Vec<u8>>,
     /// How many steps there are of the arrays that have steps.
     pub(crate) steps: u64,
+    /// Attributes of the groups that the arrays are in, by their names, as far as they have some; the empty name is that
+    /// of the whole.
+    pub(crate) groups: BTreeMap<String, Attributes>,
 }
 
 /// An array that was found.
@@ -86,7 +91,8 @@ impl Found {
                     name,
                     path: path.clone(),
                 };
-                Found { arrays: members.into_iter().map(array).collect(), values: vec![said], steps: 1 }
+                let arrays = members.into_iter().map(array).collect();
+                Found { arrays, values: vec![said], steps: 1, ..Found::default() }
             }
             Format::Zarr => tree::find(path, options)?,
             Format::Npy => Found::in_npy(path, options)?,
@@ -121,7 +127,7 @@ impl Found {
         let called = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let array = FoundArray { name: called, path: name.into(), held };
         let steps = array.ragged().map_or(1, Steps::count);
-        Ok(Found { arrays: vec![array], values: Vec::new(), steps })
+        Ok(Found { arrays: vec![array], steps, ..Found::default() })
     }
 
     fn in_set(path: &Path, options: &Options) -> Result<Found, FileError> {
@@ -140,6 +146,7 @@ impl Found {
             return Err(FileError::BadSafetensors { path: path.display().to_string(), source });
         }
         found.values = vec![index.values()];
+        found.note("", index.attributes());
         Ok(found)
     }
 
@@ -149,8 +156,13 @@ impl Found {
             let name = path.display().to_string();
             let (file, len) = open_regular(path, &name)?;
             let header = read_tensors(&Io { file: &file, path: &name, options }, len)?;
-            if let Some(text) = header.metadata.get(VALUES_KEY) {
-                found.values = vec![values::from_json(text)];
+            for (key, text) in header.metadata {
+                match &key[..] {
+                    VALUES_KEY => found.values = vec![values::from_json(&text)],
+                    // As nearly every file has it.
+                    FORMAT_KEY if text == FORMAT => {}
+                    _ => found.note("", Attributes::from_iter([(key, text.into())])),
+                }
             }
             let (file, path): (_, Arc<str>) = (Arc::new(file), name.into());
             found.arrays.extend(header.tensors.into_iter().map(|tensor| {
@@ -192,6 +204,35 @@ impl Found {
     /// How many steps there are of the arrays that have steps.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Attributes of the groups that the arrays are in, by their names; the empty name is that of the whole.
+    pub fn groups(&self) -> &BTreeMap<String, Attributes> {
+        &self.groups
+    }
+
+    /// What the writer said of a step, as JSON.
+    pub fn said(&self, step: u64) -> Attributes {
+        let values = usize::try_from(step).ok().and_then(|step| self.values.get(step));
+        let values = values.and_then(|packed| values::to_json(packed, "").ok()).unwrap_or_default();
+        serde_json::from_str(&values).unwrap_or_default()
+    }
+
+    /// Whether others that are a copy of these say of a step, or of the whole, what these say of the step, and, where they
+    /// keep that, of the whole: which of the two it is, formats differ in.
+    pub fn says_no_more(&self, step: u64, copy: &Found, keeps_whole: bool) -> bool {
+        let whole = self.groups.get("").filter(|_| keeps_whole);
+        let theirs = (copy.said(step), copy.groups.get(""));
+        let there =
+            |(key, value): (&String, &Value)| theirs.0.get(key).or_else(|| theirs.1?.get(key)) == Some(value);
+        self.said(step).iter().all(there) && whole.into_iter().flatten().all(there)
+    }
+
+    /// Has a group have these attributes, too.
+    pub(crate) fn note(&mut self, group: &str, attributes: Attributes) {
+        if !attributes.is_empty() {
+            self.groups.entry(group.to_owned()).or_default().extend(attributes);
+        }
     }
 
     /// What the writer said of each step from the first on, [packed](polyduct_port::values), as far as it said

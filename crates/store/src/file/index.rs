@@ -5,7 +5,7 @@
 use super::io::Io;
 use super::source::open_regular;
 use super::values::from_json;
-use super::Options;
+use super::{Attributes, Options};
 use crate::safetensors::SafetensorsError;
 use crate::{json, FileError};
 use serde::Deserialize;
@@ -21,6 +21,8 @@ const MAX_BYTES: u64 = 64 << 20;
 pub const MAX_FILES: usize = 99_999;
 /// What the values of the step are called in the metadata.
 const VALUES: &str = "polyduct";
+/// What the bytes of all arrays are called there.
+const TOTAL: &str = "total_size";
 
 /// An index, as it was read.
 #[derive(Debug, Default, Deserialize)]
@@ -45,9 +47,16 @@ pub fn file_of(index: &Path, file: usize, of: usize) -> PathBuf {
     index.with_file_name(format!("{stem}-{:05}-of-{of:05}.safetensors", file + 1))
 }
 
-/// The text of an index: in which file each array is, the bytes of all, and what is said of the step, as JSON.
-pub fn print<'a>(places: impl Iterator<Item = (&'a str, String)>, total: u64, values: &str) -> String {
-    let mut metadata = Map::from_iter([("total_size".to_owned(), total.into())]);
+/// The text of an index: in which file each array is, the bytes of all, what is said of the step, as JSON, and of the
+/// whole.
+pub fn print<'a>(
+    places: impl Iterator<Item = (&'a str, String)>,
+    total: u64,
+    values: &str,
+    whole: &Attributes,
+) -> String {
+    let mut metadata = whole.clone();
+    metadata.insert(TOTAL.to_owned(), total.into());
     if let Ok(values @ Value::Object(_)) = serde_json::from_str(values) {
         metadata.insert(VALUES.to_owned(), values);
     }
@@ -76,7 +85,8 @@ impl Index {
         })?;
         let elsewhere =
             |file: &&String| Path::new(file).components().count() != 1 || file.contains(['/', '\\']);
-        if let Some(file) = index.weight_map.values().find(|file| elsewhere(file) || *file == "..") {
+        let is_dir = |file: &str| matches!(file, "." | "..");
+        if let Some(file) = index.weight_map.values().find(|file| elsewhere(file) || is_dir(file)) {
             let problem = format!("the file {:?} is not beside it", json::shorten(file));
             return Err(bad(SafetensorsError::Syntax { position: 0, problem }));
         }
@@ -107,6 +117,12 @@ impl Index {
         self.weight_map.keys().map(String::as_str)
     }
 
+    /// What it says of the whole besides.
+    pub fn attributes(&self) -> Attributes {
+        let others = self.metadata.iter().filter(|(key, _)| ![VALUES, TOTAL].contains(&key.as_str()));
+        others.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     /// What was said of the step, packed.
     pub fn values(&self) -> Vec<u8> {
         self.metadata.get(VALUES).map_or_else(Vec::new, |values| from_json(&values.to_string()))
@@ -123,9 +139,11 @@ mod tests {
         assert!(is_index(path) && !is_index(Path::new("model.json")) && !is_index(Path::new(ENDING)));
         let file = file_of(path, 1, 12);
         assert_eq!(file, Path::new("/models/model-00002-of-00012.safetensors"));
-        let text = print([("a", "x".to_owned())].into_iter(), 7, r#"{"time":0.5}"#);
+        let whole = Attributes::from_iter([("who".to_owned(), "me".into())]);
+        let text = print([("a", "x".to_owned())].into_iter(), 7, r#"{"time":0.5}"#, &whole);
         let index: Index = serde_json::from_str(&text).unwrap();
         assert_eq!((index.file("a"), index.file("b")), (Some("x"), None));
         assert_eq!((index.metadata["total_size"].as_u64(), index.values().is_empty()), (Some(7), false));
+        assert_eq!(index.attributes(), whole);
     }
 }

@@ -17,7 +17,7 @@ use polyduct_message::hash::fnv1a;
 use polyduct_port::{Array, Changes, PortError, PortName};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{json, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 /// A new directory may be read and written by whom the user's mask allows.
@@ -27,8 +27,10 @@ const NEW_DIR_MODE: Mode = Mode::from_bits_retain(0o777);
 #[derive(Clone, Debug)]
 pub struct Members {
     pub arrays: Vec<Member>,
-    /// The groups in it, each behind the one that it is in.
-    groups: BTreeSet<String>,
+    /// The groups in it, each behind the one that it is in, with what is written down of them.
+    groups: BTreeMap<String, Attributes>,
+    /// What is written down of the whole, besides values.
+    whole: Attributes,
     stepped: bool,
     said: Said,
 }
@@ -65,7 +67,8 @@ impl Members {
         let names: BTreeSet<&str> = arrays.iter().map(|array| array.name.as_str()).collect();
         let mut members = Members {
             arrays: Vec::with_capacity(arrays.len()),
-            groups: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            whole: options.attributes_of(""),
             stepped: options.stepped,
             said: Said::default(),
         };
@@ -75,7 +78,8 @@ impl Members {
                 if names.contains(&name[..end]) {
                     return Err(refused(path, name, "it would be in another array; expected names of which none is the beginning of another"));
                 }
-                members.groups.insert(name[..end].to_owned());
+                let group = &name[..end];
+                members.groups.entry(group.to_owned()).or_insert_with(|| options.attributes_of(group));
             }
             if name
                 .split('/')
@@ -128,7 +132,7 @@ impl Members {
     /// # Errors
     /// [`FileError::System`].
     pub fn make_dirs(&self, dir: &File, path: &str) -> Result<(), FileError> {
-        for name in self.groups.iter().chain(self.arrays.iter().map(|member| &member.name)) {
+        for name in self.groups.keys().chain(self.arrays.iter().map(|member| &member.name)) {
             match rustix::fs::mkdirat(dir, name.as_str(), NEW_DIR_MODE) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(e) => return Err(FileError::sys(path, "make a directory", e)),
@@ -158,14 +162,14 @@ impl Members {
             slabs.complete(&inner, path, steps, &style)?;
             sync(&inner, path)?;
         }
-        let attributes =
+        let values =
             tree::attributes(&self.said.all(), steps::are_a_dimension(steps, self.stepped).then_some(steps));
-        for group in self.groups.iter().rev() {
+        for (group, attributes) in self.groups.iter().rev() {
             let inner = open_dir(dir, group, path)?;
-            write_group(&inner, Attributes::new(), path)?;
+            write_group(&inner, attributes.clone(), path)?;
             sync(&inner, path)?;
         }
-        write_group(dir, attributes, path)
+        write_group(dir, self.whole.clone().into_iter().chain(values).collect(), path)
     }
 }
 

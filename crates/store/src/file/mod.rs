@@ -123,7 +123,7 @@ impl Format {
 /// What the users of an array wrote down of it: a JSON object.
 pub type Attributes = serde_json::Map<String, serde_json::Value>;
 
-/// What is written down of one of several arrays besides its data.
+/// What is written down of one of several arrays besides its data, or of a group that they are in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Notes {
     /// What its users wrote down: kept by groups of Zarr, and folders of stores.
@@ -158,8 +158,9 @@ pub struct Options {
     /// What its users write down of an array that is written, where its form has a place for that: Zarr, and
     /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
-    /// What is written down of each of several arrays, by its name. Unit 0's count.
-    pub of_arrays: BTreeMap<String, Notes>,
+    /// What is written down of each of several arrays and of the groups that they are in, by its name; the empty name
+    /// is that of the whole, of which groups of Zarr and safetensors files keep attributes. Unit 0's count.
+    pub notes: BTreeMap<String, Notes>,
     /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr.
     /// Unit 0's count.
     pub dims: Option<Dims>,
@@ -187,7 +188,7 @@ impl From<polyduct_port::Options> for Options {
             compression: Compression::None,
             shard_bytes: SHARD_BYTES,
             attributes: Attributes::new(),
-            of_arrays: BTreeMap::new(),
+            notes: BTreeMap::new(),
             dims: None,
             descr: None,
             stepped: false,
@@ -279,13 +280,18 @@ impl Options {
 
     /// The same of an array of a group.
     fn about_of(&self, name: &str) -> About {
-        let Notes { attributes, dims, .. } = self.of_arrays.get(name).cloned().unwrap_or_default();
+        let Notes { attributes, dims, .. } = self.notes.get(name).cloned().unwrap_or_default();
         About { attributes, dims, compression: self.compression }
+    }
+
+    /// The attributes of a group, or of the whole.
+    fn attributes_of(&self, group: &str) -> Attributes {
+        self.notes.get(group).map(|notes| notes.attributes.clone()).unwrap_or_default()
     }
 
     /// What NumPy takes the elements of one of several arrays for, where they are as long as that says.
     fn descr_of(&self, array: &polyduct_port::Array) -> Option<&Descr> {
-        let descr = self.of_arrays.get(&array.name)?.descr.as_ref()?;
+        let descr = self.notes.get(&array.name)?.descr.as_ref()?;
         (descr.elem() == Some(array.dataset.elem())).then_some(descr)
     }
 

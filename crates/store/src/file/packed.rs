@@ -3,12 +3,13 @@
 use super::archive::{self, Slot};
 use super::io::Io;
 use super::said::Said;
-use super::{Format, Options};
+use super::{Attributes, Format, Options};
 use crate::npy::{Descr, Header};
 use crate::safetensors::{dtype, print_all, SafetensorsError, Tensor, MAX_HEADER_BYTES, MAX_NAME_BYTES};
 use crate::FileError;
 use polyduct_message::hash::fnv1a;
 use polyduct_port::{Array, BundleError, Changes, PortError, PortName};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Bytes of the header of a `.safetensors` file in which what the writer says of a step has room: it says so when the
@@ -16,6 +17,11 @@ use std::collections::BTreeMap;
 pub const VALUES_ROOM: usize = 4096;
 /// What the values of a step are called in that header.
 pub const VALUES_KEY: &str = "polyduct";
+
+/// Whose tensors a file has, as libraries expect it there, and what is said where nothing else was.
+pub const FORMAT_KEY: &str = "format";
+/// See [`FORMAT_KEY`].
+pub const FORMAT: &str = "pt";
 
 /// The arrays of a file, and what it says of them.
 #[derive(Clone, Debug)]
@@ -35,8 +41,8 @@ pub struct Packed {
 /// What stands around the data.
 #[derive(Clone, Debug)]
 enum Around {
-    /// A header, which lists the arrays in the order of their data.
-    Safetensors(Vec<Tensor>),
+    /// A header, which lists the arrays in the order of their data; and what is written down of the whole.
+    Safetensors(Vec<Tensor>, Attributes),
     /// A header before each, and those of the archive.
     Npz(Vec<(Slot, Vec<u8>)>),
 }
@@ -60,16 +66,17 @@ impl Packed {
             let descr = options.descr_of(a).map_or("", Descr::as_str);
             format!("{:?} {} {descr} {:?};", a.name, a.dataset.elem(), a.dataset.shape())
         };
-        let hash = fnv1a(arrays.iter().map(of).collect::<String>().bytes());
+        let whole = Value::Object(options.attributes_of("")).to_string();
+        let hash = fnv1a(arrays.iter().map(of).chain([whole]).collect::<String>().bytes());
         match format {
             Format::Npz => Ok(Packed::npz(arrays, options, hash)),
-            _ => Packed::safetensors(arrays, hash, path),
+            _ => Packed::safetensors(arrays, options, hash, path),
         }
     }
 
     /// Those of large elements first, as the format's own library has them, so that each begins at a multiple of its
     /// element's size.
-    fn safetensors(arrays: &[Array], hash: u64, path: &str) -> Result<Packed, FileError> {
+    fn safetensors(arrays: &[Array], options: &Options, hash: u64, path: &str) -> Result<Packed, FileError> {
         let mut order: Vec<usize> = (0..arrays.len()).collect();
         order.sort_by_key(|&n| (std::cmp::Reverse(arrays[n].dataset.elem().len_bytes()), &arrays[n].name));
         let (mut tensors, mut at, mut len) = (Vec::with_capacity(arrays.len()), vec![0; arrays.len()], 0u64);
@@ -88,14 +95,16 @@ impl Packed {
             tensors.push(Tensor { name, dtype, elem: Some(elem), shape, begin, end });
             len = end;
         }
-        let header = print_all(&tensors, &metadata(""), None).map_or(usize::MAX, |header| header.len());
+        let whole = options.attributes_of("");
+        let header =
+            print_all(&tensors, &metadata(&whole, ""), None).map_or(usize::MAX, |header| header.len());
         let header = header.saturating_add(VALUES_ROOM);
         if header > MAX_HEADER_BYTES {
             let (len, limit) = (header as u64, MAX_HEADER_BYTES);
             let source = SafetensorsError::TooLong { len, limit };
             return Err(FileError::BadSafetensors { path: path.to_owned(), source });
         }
-        let (around, said) = (Around::Safetensors(tensors), Said::default());
+        let (around, said) = (Around::Safetensors(tensors, whole), Said::default());
         Ok(Packed { around, at, len, data_at: header as u64, said, hash })
     }
 
@@ -122,7 +131,7 @@ impl Packed {
         // As text in JSON it takes more.
         let escaped = serde_json::to_string(values).map_or(usize::MAX, |text| text.len());
         let room = VALUES_ROOM - VALUES_KEY.len() - 8;
-        if matches!(self.around, Around::Safetensors(_)) && escaped > room {
+        if matches!(self.around, Around::Safetensors(..)) && escaped > room {
             return Err(FileError::Port(PortError::BadOption {
                 port: Some(PortName::File(path.to_owned())),
                 option: "values",
@@ -143,9 +152,9 @@ impl Packed {
     pub fn finish(&self, io: &Io<'_>) -> Result<(), FileError> {
         let said = self.said.all().into_iter().next().unwrap_or_default();
         match &self.around {
-            Around::Safetensors(tensors) => {
+            Around::Safetensors(tensors, whole) => {
                 // Room was kept for all that can be said.
-                let header = print_all(tensors, &metadata(&said), Some(self.data_at as usize));
+                let header = print_all(tensors, &metadata(whole, &said), Some(self.data_at as usize));
                 io.write(&header.unwrap_or_default(), 0)
             }
             Around::Npz(slots) => {
@@ -159,16 +168,18 @@ impl Packed {
     /// What all units must agree on besides the layouts.
     pub fn text(&self) -> String {
         let format = match self.around {
-            Around::Safetensors(_) => "safetensors",
+            Around::Safetensors(..) => "safetensors",
             Around::Npz(_) => "npz",
         };
         format!("{format} of {} arrays ({:x})", self.at.len(), self.hash)
     }
 }
 
-/// What a `.safetensors` file says besides its tensors.
-fn metadata(values: &str) -> BTreeMap<String, String> {
-    let mut metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+/// What a `.safetensors` file says besides its tensors: text, or JSON where it is something else.
+fn metadata(whole: &Attributes, values: &str) -> BTreeMap<String, String> {
+    let mut metadata = BTreeMap::from([(FORMAT_KEY.to_owned(), FORMAT.to_owned())]);
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    metadata.extend(whole.iter().map(|(key, value)| (key.clone(), text(value))));
     if !values.is_empty() {
         metadata.insert(VALUES_KEY.to_owned(), values.to_owned());
     }

@@ -236,7 +236,7 @@ impl WriteArrays for ArraysWriter {
             };
             let places =
                 self.arrays.iter().zip(&self.places).map(|(array, &file)| (&array.name[..], file_of(file)));
-            let said = index::print(places, self.total, &self.values);
+            let said = index::print(places, self.total, &self.values, &self.options.attributes_of(""));
             *text.lock().unwrap_or_else(PoisonError::into_inner) = said;
         }
         if self.next_step() > 0 {

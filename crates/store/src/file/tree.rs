@@ -40,22 +40,28 @@ pub fn find(path: &Path, options: &Options) -> Result<Found, FileError> {
         None => return bad("it is no Zarr group: it has no zarr.json and no .zgroup"),
     };
     let steps = attributes.get(STEPS).and_then(Value::as_u64);
-    let mut walk = Walk { dir, path: name.as_str().into(), steps, options, arrays: Vec::new() };
+    let mut walk =
+        Walk { dir, path: name.as_str().into(), steps, options, arrays: Vec::new(), groups: BTreeMap::new() };
     walk.group("", 0)?;
     // A number that no array bears out says nothing.
     let has_steps = |array: &FoundArray| array.stepped() || array.ragged().is_some();
     let steps = steps.filter(|_| walk.arrays.iter().any(has_steps));
-    let mut found = Found { arrays: walk.arrays, values: said(attributes, steps), steps: steps.unwrap_or(1) };
+    let (values, whole) = said(attributes, steps);
+    let mut found = Found { arrays: walk.arrays, values, steps: steps.unwrap_or(1), groups: walk.groups };
+    found.note("", whole);
     found.settle_ragged();
     Ok(found)
 }
 
-/// What a group's attributes say of each step: all of the only one; of several, one after the other, in lists.
-fn said(mut attributes: Attributes, steps: Option<u64>) -> Vec<Vec<u8>> {
+/// What a group's attributes say of each step: all of the only one; of several, one after the other, in lists. Then what
+/// they say of the whole.
+fn said(mut attributes: Attributes, steps: Option<u64>) -> (Vec<Vec<u8>>, Attributes) {
     attributes.remove(STEPS);
     let Some(steps) = steps else {
-        return vec![values::from_json(&Value::Object(attributes).to_string())];
+        return (vec![values::from_json(&Value::Object(attributes).to_string())], Attributes::new());
     };
+    let (attributes, whole): (Attributes, Attributes) =
+        attributes.into_iter().partition(|(_, value)| value.is_array());
     let most = attributes.values().filter_map(Value::as_array).map(Vec::len).max().unwrap_or(0);
     let of_step = |step: usize| {
         let of = |(name, all): (&String, &Value)| {
@@ -64,7 +70,7 @@ fn said(mut attributes: Attributes, steps: Option<u64>) -> Vec<Vec<u8>> {
         };
         values::from_json(&Value::Object(attributes.iter().filter_map(of).collect()).to_string())
     };
-    (0..most.min(usize::try_from(steps).unwrap_or(usize::MAX))).map(of_step).collect()
+    ((0..most.min(usize::try_from(steps).unwrap_or(usize::MAX))).map(of_step).collect(), whole)
 }
 
 /// What the values of steps are as attributes of a group: those of the only step, or lists of those of each where the
@@ -128,6 +134,8 @@ struct Walk<'a> {
     steps: Option<u64>,
     options: &'a Options,
     arrays: Vec<FoundArray>,
+    /// Attributes of the groups in it, as far as they have some.
+    groups: BTreeMap<String, Attributes>,
 }
 
 impl Walk<'_> {
@@ -155,7 +163,12 @@ impl Walk<'_> {
             self.options.check_interrupt(&path)?;
             let name = format!("{at}{name}");
             match node(&self.dir, &format!("{name}/"), &path, self.options)? {
-                Some(Node::Group(_)) if depth < MAX_DEPTH => self.group(&format!("{name}/"), depth + 1)?,
+                Some(Node::Group(attributes)) if depth < MAX_DEPTH => {
+                    self.group(&format!("{name}/"), depth + 1)?;
+                    if !attributes.is_empty() {
+                        self.groups.insert(name, attributes);
+                    }
+                }
                 Some(Node::Array(array)) if self.arrays.len() < MAX_ARRAYS => {
                     let held = self.array(&name, *array);
                     self.arrays.push(FoundArray { name, path: path.clone(), held });

@@ -68,7 +68,8 @@ pub fn find(dir: &Path, folder: &str, options: &Options) -> Result<Found, StoreE
         _ => Vec::new(),
     };
     let values = said.as_ref().and_then(Value::as_array).map(|all| all.iter().map(of_step).collect());
-    let mut found = Found { arrays, values: values.unwrap_or_default(), steps: steps.unwrap_or(1) };
+    let (values, steps) = (values.unwrap_or_default(), steps.unwrap_or(1));
+    let mut found = Found { arrays, values, steps, ..Found::default() };
     found.settle_ragged();
     Ok(found)
 }
