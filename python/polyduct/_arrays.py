@@ -146,7 +146,13 @@ def taken(what: Any, dtype: DType) -> Array:
         return array
     if dtype.kind in "iu":
         return _integers(what, array, dtype)
-    return array.astype(dtype, copy=False) if np.can_cast(array.dtype, dtype, "same_kind") else array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        return array
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype, copy=False)
+    if dtype.kind in "fc" and np.count_nonzero(np.isinf(found)) > np.count_nonzero(np.isinf(array)):
+        raise WrongType(f"a value does not fit into {dtype}: it would be infinite")
+    return found
 
 
 def unmasked(what: Any) -> Array:

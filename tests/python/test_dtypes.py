@@ -130,10 +130,11 @@ def test_a_list_of_fractions_is_not_cut_to_integers(pipe: str) -> None:
         ("i1", [127, -128], [[300, 1], [1, -129], [2**70, 1], [np.int64(300), 1], [np.array(300), 1]]),
         ("u1", [1, 255], [[1, 256], [1, -1], [1.0, 2.0]]),
         ("u8", [2**64 - 1, 0], [[1, -1], [2**64, 1]]),
+        ("f4", [float("inf"), 0.5], [[1e300, float("inf")], [0.5, -1e39]]),
     ],
 )
-def test_a_list_of_integers_fits_or_is_refused(
-    pipe: str, dtype: str, fits: list[int], does_not: list[list[Any]]
+def test_a_list_of_numbers_fits_or_is_refused(
+    pipe: str, dtype: str, fits: list[float], does_not: list[list[Any]]
 ) -> None:
     def writer() -> None:
         with polyduct.open(pipe, "w", shape=2, dtype=dtype, layout="*") as out:

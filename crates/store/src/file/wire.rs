@@ -56,10 +56,10 @@ pub enum ToHost {
     Hello { unit: u32, units: u32, program: String, spec: Spec },
     /// All my bytes of so many steps are in the file.
     Closed { steps: u64 },
-    /// The file may have its name: unit 0, where others are to be complete before.
-    Place,
     /// I give up.
     Abort { reason: String },
+    /// The file may have its name: unit 0, where others are to be complete before.
+    Place,
 }
 
 /// What unit 0 says.
@@ -70,10 +70,10 @@ pub enum FromHost {
     Welcome { temporary: Option<String> },
     /// The file will not be.
     Failed(FileFault),
-    /// The file is complete, and waits for its name.
-    Complete,
     /// The file is complete under its name.
     Committed,
+    /// The file is complete, and waits for its name.
+    Complete,
 }
 
 /// Why a file will not be, in a form that crosses the wire.
