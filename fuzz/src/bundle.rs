@@ -87,7 +87,12 @@ fn main() {
         said(&[open(&w, Changes::Dim(0)), u.clone()], &named(&[("*", "...")])),
         said(&[open(&w, Changes::Dim(0))], &named(&[("deep/w", "partner")])),
         said(&[Array { layout: "block".into(), ..open(&w, Changes::Whole) }], &named(&[("*", "cyclic")])),
-        said(&[u, values], &named(&[("u", "*,*")])),
+        said(&[u, values.clone()], &named(&[("u", "*,*")])),
+        said(
+            &[open(&w, Changes::Dim(0)), Array { shape: vec![], ..open(&values, Changes::Whole) }],
+            &named(&[("*", "*")]),
+        ),
+        said(&[w, Array { shape: vec![1 << 40], open: None, ..values }], &named(&[("*", "*")])),
     ];
     let words = ["u", "deep/w", "*", "block,*", "stripe(8)", "boxes(0:3|3:9)", "f32", "bf16", "bytes(3)"];
     let words: Vec<Vec<u8>> = words

@@ -7,6 +7,7 @@
 mod driver;
 
 use polyduct_copy::Kernels;
+use polyduct_message::handshake::BODY_LIMIT;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::JobKey;
 use polyduct_message::link::net::LinkFault;
@@ -141,7 +142,7 @@ fn check_end(fault: &LinkFault, bad: bool, raw: bool) {
 fn first<T: DeserializeOwned>(stream: &mut &[u8]) -> Result<Option<T>, ()> {
     let Some((len, rest)) = stream.split_first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_le_bytes(*len) as usize;
-    if len == 0 || len > 8 << 20 {
+    if len == 0 || len > BODY_LIMIT {
         return Err(());
     }
     let Some((body, rest)) = rest.split_at_checked(len) else { return Ok(None) };

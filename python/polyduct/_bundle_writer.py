@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from polyduct import _arrays, _dataset, _native
 from polyduct._arrays import seconds
@@ -22,7 +22,10 @@ from polyduct._bundles import (
     written_down,
 )
 from polyduct._steps import Fills
-from polyduct.errors import Misuse, WrongSize
+from polyduct.errors import Misuse, NoMemory, WrongSize
+
+
+Memory = TypeVar("Memory", bound="_arrays.Bytes | None")
 
 
 class BundleWriter(_BundlePort):
@@ -154,7 +157,19 @@ class BundleWriter(_BundlePort):
         if dim is not None and dim >= 0 and hasattr(shape, "__index__"):
             # The size of the open dimension; the others are what they are.
             sizes = [sizes[0] if at == dim else n for at, n in enumerate(form.shape)]
-        places.resize(self._port.bring(places.index(name), sizes))
+        try:
+            places.resize(self._port.bring(places.index(name), sizes))
+        except NoMemory:
+            places.resize_nothing([name])
+            raise
+
+    def _begun(self, begin: Callable[[], Memory]) -> Memory:
+        """The memory of a step. One that does not begin for want of memory leaves nothing of what was said of sizes."""
+        try:
+            return begin()
+        except NoMemory:
+            self._places.resize_nothing(self._places.changing)
+            raise
 
     def __enter__(self) -> BundleWriter:
         return self
@@ -185,10 +200,11 @@ class FilledStep(Arrays):
         open how many this unit brings (or the shape of its piece), else the shape of the whole array, which all
         units say alike. What was said of the last step holds until it is said anew; at first it is nothing.
 
-        Raises `Misuse` for more than was declared.
+        Raises `Misuse` for more than was declared, and `NoMemory` where there is none for it: then the array has
+        nothing. A step that does not begin for want of memory for what was said of the last leaves nothing of that.
         """
-        self._step._writer._bring(name, shape)
         self._views.pop(name, None)
+        self._step._writer._bring(name, shape)
         array: _arrays.Array = self[name]
         return array
 
@@ -213,14 +229,15 @@ class BundleStep(Fills[FilledStep]):
             raise Misuse("a step is entered once; take the next one from step()")
         if self._memory is None:
             own = self._own()
-            self._memory = self._writer._port.begin(self._timeout) if own is None else own
+            begin = self._writer._port.begin
+            self._memory = self._writer._begun(lambda: begin(self._timeout)) if own is None else own
         self._entered = True
         return FilledStep(self, self._memory, self._values)
 
     def _try(self) -> bool:
         """Begins the step, if there is room."""
         own = self._own()
-        self._memory = self._writer._port.try_begin() if own is None else own
+        self._memory = self._writer._begun(self._writer._port.try_begin) if own is None else own
         return self._memory is not None
 
     def _own(self) -> _arrays.Bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -348,6 +348,8 @@ class Places:
         self, arrays: list[_native.Placed], unit: int, url: str, dtypes: Mapping[str, DType]
     ) -> None:
         self._native = {placed[0]: placed for placed in arrays}
+        self._nothing = dict(self._native)
+        """As they are at first: those whose size changes have nothing."""
         self._dtypes = dtypes
         """Of those whose elements are more to NumPy than to polyduct."""
         self._index = {placed[0]: index for index, placed in enumerate(arrays)}
@@ -380,6 +382,11 @@ class Places:
         """An array is so from now on."""
         self._native[placed[0]] = placed
         self._forms.pop(placed[0], None)
+
+    def resize_nothing(self, names: Iterable[str]) -> None:
+        """Arrays whose size changes have nothing from now on."""
+        for name in names:
+            self.resize(self._nothing[name])
 
     def form(self, name: str) -> Form:
         """What an array of this unit's part looks like."""

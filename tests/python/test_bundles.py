@@ -217,6 +217,32 @@ def test_shapes_that_change_are_said_by_what_is_written_or_before() -> None:
     both(lambda: both(lambda: write(0), lambda: write(1)), lambda: both(write_alone, read))
 
 
+def test_what_there_is_no_memory_for_leaves_nothing() -> None:
+    url = unique("memory")
+
+    def write() -> None:
+        particles = Array((polyduct.Open(1 << 42),), "u1")
+        with polyduct.open(url, "w", arrays={"p": particles}, **OPEN) as out:
+            with out.step() as s:
+                s.bring("p", 5)[...] = 1
+            out.bring("p", 1 << 41)
+            with pytest.raises(polyduct.NoMemory), out.step():
+                pass
+            with out.step() as s:
+                assert s["p"].shape == (0,)
+                s.bring("p", 3)[...] = 2
+            with out.step() as s:
+                with pytest.raises(polyduct.NoMemory):
+                    s.bring("p", 1 << 41)
+                assert s["p"].shape == (0,)
+
+    def read() -> None:
+        with polyduct.open(url, layouts="*", **OPEN) as port:
+            assert [step["p"].tolist() for step in port] == [[1] * 5, [2] * 3, []]
+
+    both(write, read)
+
+
 def test_they_show_themselves() -> None:
     url = unique("shown")
 

@@ -17,7 +17,7 @@ use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The longest body; one that does not fit a message travels in a segment.
-pub const BODY_LIMIT: usize = 8 << 20;
+pub const BODY_LIMIT: usize = 64 << 20;
 const HEADER: usize = 8;
 
 /// What every message begins with.
@@ -182,6 +182,11 @@ impl Protocol {
             None => Incoming::Bad(Bad::Malformed),
         }
     }
+}
+
+/// The length of a message's body, in bytes.
+pub fn len_bytes<T: Serialize>(value: &T) -> usize {
+    postcard::experimental::serialized_size(value).unwrap_or(usize::MAX)
 }
 
 /// No descriptor was free for one that came along with a message.

@@ -123,6 +123,9 @@ pub(crate) fn bind_writers(arrays: &[Array], units: u32) -> Result<Kinds<'_>, Bu
         check_names(named.iter().map(|array| array.name.as_str()))?;
     }
     let mut kinds = Kinds { has_values, ..Kinds::new(units) };
+    if let Some(values) = arrays.last().filter(|_| has_values) {
+        check_values(values)?;
+    }
     for (at, array) in arrays.iter().enumerate() {
         let named = |source| BundleError::Layout { name: array.name.clone(), source };
         let dataset = from_wire(array).map_err(named)?;
@@ -138,6 +141,7 @@ pub(crate) fn bind_writers(arrays: &[Array], units: u32) -> Result<Kinds<'_>, Bu
             kinds.open.push(at);
         }
         if array.open == Some(Changes::Whole) {
+            check_whole(array, &dataset, units)?;
             kinds.whole.insert(at, most_of_all(kinds.mapping(at)).map_err(named)?);
         }
     }
@@ -156,11 +160,38 @@ fn check_open(array: &Array, dim: u32) -> Result<(), BundleError> {
         let expected = "none, since units bring their pieces of an open dimension in their order".into();
         return Err(BundleError::Size { name, what, found, expected });
     }
-    if array.name == VALUES && (array.shape[..] != [VALUES_BYTES as u64] || array.elem != "u8") {
-        let (what, found) = ("their array", format!("{:?} of {}", array.shape, array.elem));
-        return Err(BundleError::Size { name, what, found, expected: format!("[{VALUES_BYTES}] of u8") });
-    }
     Ok(())
+}
+
+/// Whether the values of steps are what they always are.
+fn check_values(array: &Array) -> Result<(), BundleError> {
+    let is_right = array.open == Some(Changes::Dim(0))
+        && array.shape[..] == [VALUES_BYTES as u64]
+        && array.elem == "u8"
+        && array.layout == EVERYTHING;
+    if is_right {
+        return Ok(());
+    }
+    let (name, what) = (array.name.clone(), "their array");
+    let found = format!("{:?} of {}, {:?}, {:?}", array.shape, array.elem, array.layout, array.open);
+    Err(BundleError::Size {
+        name,
+        what,
+        found,
+        expected: format!("[{VALUES_BYTES}] of u8, open, {EVERYTHING:?}"),
+    })
+}
+
+/// Whether the layout of an array whose shape changes as a whole fits small shapes as well.
+fn check_whole(array: &Array, most: &Dataset, units: u32) -> Result<(), BundleError> {
+    let nothing = Dataset::new(&vec![0; most.shape().len()], most.elem()).map_err(unnamed)?;
+    let bound = array.layout.parse::<Layout>().and_then(|layout| layout.bind(&nothing, units.into()));
+    bound.map(drop).map_err(|why| BundleError::Size {
+        name: array.name.clone(),
+        what: "its layout",
+        found: format!("{:?}, which does not fit every shape: {why}", array.layout),
+        expected: format!("one that fits all up to {:?}, such as \"block,...\"", array.shape),
+    })
 }
 
 /// An array that a reader program takes.
@@ -212,7 +243,6 @@ pub(crate) fn bind_readers<'a>(
         }
         taken.push(Taken { name, layout: &wish.layout, open, from });
     }
-    kinds.has_values = false;
     Ok((taken, kinds))
 }
 
@@ -377,7 +407,12 @@ fn check_shape(given: &Array, wish: &Wish) -> Result<(), Mismatch> {
     let differs = |shape: &&Vec<u64>| match given.open {
         None => **shape != given.shape,
         Some(Changes::Never) => **shape != given.shape,
-        Some(_) => shape.len() != given.shape.len(),
+        Some(Changes::Whole) => shape.len() != given.shape.len(),
+        // Of the open dimension nothing can be expected.
+        Some(Changes::Dim(open)) => {
+            let differs = |(dim, (n, given)): (usize, (&u64, &u64))| dim != open as usize && n != given;
+            shape.len() != given.shape.len() || shape.iter().zip(&given.shape).enumerate().any(differs)
+        }
     };
     match wish.shape.as_ref().filter(differs) {
         Some(shape) => differ(given, "shape", format!("{:?}", given.shape), format!("{shape:?}")),

@@ -1,7 +1,7 @@
 //! What a writer unit brings of its next step: how large its parts are of arrays whose size changes, and values.
 
 use crate::bind::{from_wire, Kinds};
-use crate::wire::{words, Array, VALUES};
+use crate::wire::{firsts, words, Array, VALUES};
 use polyduct_layout::LayoutError;
 use polyduct_port::{fixed, ArrayPart, BundleError, Changes, Sizes, VALUES_BYTES};
 use std::ops::Range;
@@ -37,6 +37,7 @@ impl Brings {
         (unit, units): (u32, u32),
     ) -> Result<Brings, BundleError> {
         let named = arrays.iter().map(|array| (&array.name[..], array.open));
+        let first = firsts(arrays);
         let mut parts = bound.parts(named, unit)?;
         let values = parts.pop_if(|part| part.name == VALUES).map(|part| part.at);
         let changing = |(at, array): (usize, &Array)| {
@@ -45,7 +46,7 @@ impl Brings {
             let sizes = from_wire(array)
                 .map_err(named)
                 .and_then(|most| Sizes::new(&array.name, most, &array.layout, open, units));
-            Some(sizes.map(|sizes| (sizes, words(&arrays[..at]))))
+            Some(sizes.map(|sizes| (sizes, first[at])))
         };
         let sizes: Result<Vec<_>, BundleError> =
             arrays.iter().enumerate().map(|array| changing(array).transpose()).collect();
@@ -64,9 +65,9 @@ impl Brings {
             lies_in: Vec::new(),
             used: Vec::new(),
         };
-        for array in 0..brings.arrays.len() {
-            if brings.arrays[array].open == Some(Changes::Never) {
-                brings.words[words(&arrays[..array])] = 1;
+        for (part, &first) in brings.arrays.iter().zip(&first) {
+            if part.open == Some(Changes::Never) {
+                brings.words[first] = 1;
             }
         }
         brings.size_nothing(None);
@@ -174,13 +175,13 @@ impl Brings {
         }
     }
 
-    /// Whether constants lie in this slot, which is as it was left if it `lasts`, from now on.
-    pub fn lie_in(&mut self, slot: u32, lasts: bool) -> bool {
+    /// Whether constants lie in this slot, as they do from now on: slots are as they were left.
+    pub fn lie_in(&mut self, slot: u32) -> bool {
         let slot = slot as usize;
         if self.lies_in.len() <= slot {
             self.lies_in.resize(slot + 1, false);
         }
-        std::mem::replace(&mut self.lies_in[slot], lasts && self.has_constants)
+        std::mem::replace(&mut self.lies_in[slot], self.has_constants)
     }
 
     /// Puts the constants where they belong in a slot.

@@ -3,7 +3,7 @@
 use crate::error::{PipeError, Refusal};
 use crate::serve::HOST;
 use crate::wire::{self, FromHost, Hello, ToHost, Welcome, PROTOCOL, SEGMENTS_AT_ONCE};
-use polyduct_message::handshake::other_version;
+use polyduct_message::handshake::{len_bytes, other_version, BODY_LIMIT};
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::random;
 use polyduct_message::meeting::{pause, Connection, Failure, Patience, GRACE, RETRY};
@@ -12,7 +12,7 @@ use polyduct_os::{
     process::{number_space, ProcessId},
     Errno, OsError,
 };
-use polyduct_port::{Options, PortError, PortName, UnitName};
+use polyduct_port::{BundleError, Options, PortError, PortName, UnitName, MAX_PROGRAMS};
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -121,6 +121,25 @@ pub fn system(pipe: &str) -> impl Fn(OsError) -> PipeError + '_ {
 pub fn not_duplicated(pipe: &str, what: &str, error: &std::io::Error) -> PipeError {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     system(pipe)(OsError::sys("dup", what, errno))
+}
+
+/// Bytes of what a program says of its arrays, at most: what all programs of a pipe say goes into one message.
+const ROLE_BYTES: usize = BODY_LIMIT / (MAX_PROGRAMS as usize + 2);
+
+/// Whether what a unit says of its arrays is not too long.
+///
+/// # Errors
+/// [`BundleError::Size`].
+pub fn check_long(role: &wire::Role) -> Result<(), BundleError> {
+    match len_bytes(role) {
+        0..=ROLE_BYTES => Ok(()),
+        found => Err(BundleError::Size {
+            name: String::new(),
+            what: "what this program says of its arrays",
+            found: format!("{found} bytes long"),
+            expected: format!("at most {ROLE_BYTES}: fewer arrays, or shorter names and layouts"),
+        }),
+    }
 }
 
 /// What a unit says of itself.

@@ -3,7 +3,7 @@
 use crate::bind::{check_rules, from_wire, PARTNER};
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::{Mismatch, PipeError, Refusal};
-use crate::join::{check_options, hello, system};
+use crate::join::{check_long, check_options, hello, system};
 use crate::port::{Port, Share};
 use crate::ready::{Wait, Watch};
 use crate::wire::{self, Hello, Role, Takes, Welcome, Wish, VALUES};
@@ -13,7 +13,8 @@ use polyduct_layout::{Dataset, Layout, LayoutError, Mapping};
 use polyduct_message::domain::Domain;
 use polyduct_os::clock;
 use polyduct_port::{
-    Array, ArrayPart, Assembly, BundleError, Expect, Options, PortError, Rule, Side, Stats, UnitName,
+    Array, ArrayPart, Assembly, BundleError, Expect, Options, PortError, PortName, Rule, Side, Stats,
+    UnitName,
 };
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
@@ -85,8 +86,8 @@ pub(crate) trait ReaderEnd: Send + Sync {
         parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError>;
 
-    /// What the writer units said of a step that it took, in numbers; nothing where no sizes change.
-    fn brought(&mut self, work: &Work, turn: Turn) -> Result<Vec<u64>, PipeError>;
+    /// What the writer units said of a step that it took, in numbers: `None` where one of them said nothing.
+    fn brought(&mut self, work: &Work, turn: Turn) -> Option<Vec<u64>>;
 
     /// Whether this unit's part lies in one piece, in order, in a slot that this unit has mapped.
     fn is_held(&self, _work: &Work, _turn: Turn) -> bool {
@@ -244,6 +245,7 @@ impl Reader {
             let start = clock::now();
             at.check_name()?;
             let hello = hello(options, Role::Reader { takes: takes()? }).map_err(system(&pipe))?;
+            check_long(&hello.role)?;
             let opening = Opening { options, hello, start, pipe: &pipe };
             let (port, end, work, next) = match at {
                 At::Name(name) => local::reader::open(name, &opening)?,
@@ -462,9 +464,12 @@ impl Reader {
         if !self.work.changes() {
             return Ok(());
         }
-        let said = self.end.brought(&self.work, turn).map_err(|e| self.port.fail(e))?;
-        let sized = self.work.at_step(&said);
-        sized.map(drop).map_err(|e| self.port.fail(PipeError::bad_peer(&self.port.pipe, e.to_string())))
+        let pipe = &self.port.pipe;
+        let sized = match self.end.brought(&self.work, turn) {
+            None => Err(PipeError::bad_peer(pipe, "a step whose sizes nobody has said")),
+            Some(said) => self.work.at_step(&said).map(drop).map_err(|e| misfit(pipe, e)),
+        };
+        sized.map_err(|e| self.port.fail(e))
     }
 
     fn copy(&mut self, turn: Turn, part: &mut [u8]) -> Result<(), PipeError> {
@@ -591,5 +596,17 @@ impl Drop for Step<'_> {
             // An error of it is remembered for the next call.
             let _ = self.reader.release(self.turn);
         }
+    }
+}
+
+/// Why a step cannot be had as the writers say that it is: they say what cannot be, or this program's layout does not
+/// fit it.
+pub(crate) fn misfit(pipe: &str, error: BundleError) -> PipeError {
+    match error {
+        BundleError::Layout { .. } => PipeError::Port(PortError::Bundle {
+            port: PortName::Pipe(pipe.to_owned()),
+            source: Box::new(error),
+        }),
+        error => PipeError::bad_peer(pipe, error.to_string()),
     }
 }

@@ -34,6 +34,17 @@ pub fn words(arrays: &[Array]) -> usize {
     arrays.iter().filter_map(|array| Some(array.open?.words(array.shape.len()))).sum()
 }
 
+/// Of each of these arrays the first of its [numbers](words).
+pub fn firsts(arrays: &[Array]) -> Vec<usize> {
+    let mut next = 0;
+    let first = |array: &Array| {
+        let first = next;
+        next += words(std::slice::from_ref(array));
+        first
+    };
+    arrays.iter().map(first).collect()
+}
+
 /// What a writer program brings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gives {

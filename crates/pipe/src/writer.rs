@@ -4,7 +4,7 @@ use crate::bind::{bind_writers, check_words, to_wire, EVERYTHING};
 use crate::brings::Brings;
 use crate::domain::{Addresses, DomainOptions};
 use crate::error::PipeError;
-use crate::join::{check_options, hello, system};
+use crate::join::{check_long, check_options, hello, system};
 use crate::port::{kernels, Port};
 use crate::ready::{Wait, Watch};
 use crate::wire::{Array as WireArray, Gives, Hello, Role, VALUES};
@@ -12,7 +12,7 @@ use crate::{local, net, At};
 use polyduct_copy::Kernels;
 use polyduct_layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct_message::domain::Domain;
-use polyduct_os::clock;
+use polyduct_os::{clock, segment::Segment};
 use polyduct_port::{
     check_names, Array, ArrayPart, BundleError, Changes, OnLoss, Options, PortError, Readers, Scope, Side,
     Stats, VALUES_BYTES,
@@ -35,7 +35,7 @@ pub struct Writer {
     slot_len: usize,
     next: u64,
     /// Where a step is written that the queue drops; made when first needed.
-    scratch: Vec<u8>,
+    scratch: Option<Segment>,
     kernels: Kernels,
     /// The stream has been ended, and the readers are waited for.
     closing: bool,
@@ -195,6 +195,7 @@ impl Writer {
             let (depth, policy) = (options.depth, options.policy);
             let role = Role::Writer { gives, depth, policy, readers: options.readers.to_wire() };
             let hello = hello(options, role).map_err(system(&pipe))?;
+            check_long(&hello.role)?;
             let opening = Opening { options, arrays: arrays.as_deref(), hello, start };
             let (port, end, arrays, next) = match at {
                 At::Name(name) => local::writer::open(name, me, opening)?,
@@ -207,7 +208,7 @@ impl Writer {
             let parts = bound.parts(named.map(|array| (&array.name[..], array.open)), options.unit)?;
             let len = parts.iter().map(|part| part.at.end).max().unwrap_or(0);
             let brings = Brings::new(&arrays, &bound, (options.unit, options.units))?;
-            let (scratch, closing) = (Vec::new(), false);
+            let (scratch, closing) = (None, false);
             Ok(Writer { port, end, brings, len, slot_len, next, scratch, kernels, closing })
         };
         open().map_err(|e: PipeError| e.at(&pipe, me))
@@ -225,7 +226,8 @@ impl Writer {
 
     /// Says how large an array is in the next step, and in those after it until it is said again: where a
     /// dimension is open the shape of this unit's piece, which may be empty, else that of the whole array,
-    /// which all units say alike. Before the first time it has no elements.
+    /// which all units say alike. Before the first time it has no elements, and again when a
+    /// [step](Self::step) did not begin for want of memory.
     ///
     /// # Errors
     /// [`PortError::Bundle`] for an array whose size does not change, another number of dimensions, or more
@@ -316,12 +318,15 @@ impl Writer {
             return Err(error);
         }
         if let (Begin::Fill(turn), true) = (begin, self.brings.has_constants()) {
-            if !self.brings.lie_in(turn.slot, self.end.is_near()) {
+            if !self.brings.lie_in(turn.slot) {
                 self.brings.place_constants(self.end.slot_mut(turn));
             }
         }
-        if begin == Begin::Drop && self.scratch.len() != self.slot_len {
-            self.scratch = vec![0; self.slot_len];
+        if begin == Begin::Drop && self.scratch.is_none() {
+            // Has memory for what is written there, and not for the most that may be.
+            let scratch = Segment::create_partly("polyduct-dropped", self.slot_len.max(1), &[]);
+            let scratch = scratch.map_err(|e| system(&self.port.pipe)(e));
+            self.scratch = Some(scratch.map_err(|e| self.port.fail(e))?);
         }
         Ok(StepMut { writer: self, begin })
     }
@@ -399,7 +404,7 @@ impl Writer {
                 if brings.has_values() {
                     brings.place_values(end.slot_mut(turn));
                 }
-                let lie_there = constants && brings.lie_in(turn.slot, end.is_near());
+                let lie_there = constants && brings.lie_in(turn.slot);
                 let all;
                 let parts = match constants {
                     true => {
@@ -422,12 +427,12 @@ impl Writer {
         let Writer { brings, end, scratch, .. } = self;
         let places: Vec<_> = brings.arrays.iter().map(|array| array.at.clone()).collect();
         let slot = match begin {
-            Begin::Drop => &scratch[..],
+            Begin::Drop => dropped(scratch),
             Begin::Fill(turn) => end.slot(turn),
         };
         brings.keep_constants(|array| slot.get(places[array].clone()).unwrap_or_default());
         if let Begin::Fill(turn) = begin {
-            brings.lie_in(turn.slot, end.is_near());
+            brings.lie_in(turn.slot);
         }
     }
 
@@ -579,7 +584,7 @@ impl Deref for StepMut<'_> {
 
     fn deref(&self) -> &[u8] {
         match self.begin {
-            Begin::Drop => &self.writer.scratch,
+            Begin::Drop => dropped(&self.writer.scratch),
             Begin::Fill(turn) => self.writer.end.slot(turn),
         }
     }
@@ -588,10 +593,18 @@ impl Deref for StepMut<'_> {
 impl DerefMut for StepMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self.begin {
-            Begin::Drop => &mut self.writer.scratch,
+            Begin::Drop => {
+                let scratch = self.writer.scratch.as_mut();
+                scratch.and_then(|scratch| scratch.slice_mut(0..scratch.len()).ok()).unwrap_or_default()
+            }
             Begin::Fill(turn) => self.writer.end.slot_mut(turn),
         }
     }
+}
+
+/// Where a step is filled that the queue drops.
+fn dropped(scratch: &Option<Segment>) -> &[u8] {
+    scratch.as_ref().and_then(|scratch| scratch.slice(0..scratch.len()).ok()).unwrap_or_default()
 }
 
 /// What a writer says that it brings.

@@ -7,6 +7,8 @@ use common::net::{Across, Near};
 use common::{local_indices, reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_os::OsError;
+use polyduct_pipe::wire::{Array as WireArray, Takes, Wish, VALUES};
+use polyduct_pipe::work::Work;
 use polyduct_pipe::{Expect, Given, Mismatch, Options, PipeError, Policy, Reader, Refusal, Rule, Writer};
 use polyduct_port::{Array, ArrayPart, BundleError, Changes, PortError, Scope};
 use proptest::prelude::*;
@@ -669,6 +671,93 @@ fn a_step_for_which_there_is_no_memory_is_an_error_on_one_host_and_across() {
     a_step_for_which_there_is_no_memory_is_an_error(&<String as At>::new());
     for near in [Near::All, Near::None] {
         a_step_for_which_there_is_no_memory_is_an_error(&Across { near, ..Across::trusting(true) });
+    }
+}
+
+/// Steps that the queue drops have memory for what is written there, and not for the most that may be.
+fn a_dropped_step_takes_no_more_than_it_needs<A: At>(at: &A) {
+    let open = Some(Changes::Dim(0));
+    let array = Array { open, layout: String::new(), ..named("particles", &[1 << 42], ElemType::U8) };
+    let full = std::sync::Barrier::new(2);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let options = Options { depth: 2, policy: Policy::DropNewest, ..writer_options(0, 1) };
+            let mut w = at.writer(&Given::Bundle(vec![array]), "", &options).unwrap();
+            let mut published = 0;
+            for step in 0..4u8 {
+                let mut s = w.step().unwrap();
+                s.bring(0, &[1000]).unwrap();
+                let part = s.arrays()[0].at.clone();
+                s[part.clone()].fill(step);
+                assert!(s[part].iter().all(|&byte| byte == step));
+                published += u32::from(s.publish().unwrap());
+            }
+            assert_eq!(published, 2);
+            full.wait();
+            w.close().unwrap();
+        });
+        let mut r = at.reader_of(&[rule("*", "*")], &reader_options("r", 0, 1)).unwrap();
+        full.wait();
+        for step in 0..2 {
+            let mut part = vec![9; 1000];
+            assert_eq!(r.read_arrays(&mut [&mut part]).unwrap(), Some(step));
+            assert_eq!(part, [step as u8; 1000]);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_step_takes_no_more_than_it_needs_on_one_host_and_across() {
+    a_dropped_step_takes_no_more_than_it_needs(&<String as At>::new());
+    a_dropped_step_takes_no_more_than_it_needs(&Across::trusting(true));
+}
+
+#[test]
+fn what_would_fail_in_a_step_is_refused_before() {
+    let options = writer_options(0, 3);
+    let whole = |layout: &str| Array {
+        open: Some(Changes::Whole),
+        layout: layout.into(),
+        ..named("mesh", &[20], ElemType::U8)
+    };
+    let open = |arrays: Vec<Array>| {
+        let error = Writer::open(&<String as At>::new(), &Given::Bundle(arrays), "", &options).err().unwrap();
+        assert_eq!(error.scope(), Scope::Port);
+        error.to_string()
+    };
+    let told = open(vec![whole("cut(0,2,9)")]);
+    assert!(told.contains("its layout is \"cut(0,2,9)\", which does not fit every shape"), "{told}");
+    let long = |n: usize| format!("{n:0500}");
+    let told = open((0..20_000).map(|n| named(&long(n), &[1], ElemType::U8)).collect());
+    assert!(
+        told.contains("what this program says of its arrays is") && told.contains("bytes long"),
+        "{told}"
+    );
+    // Whatever another process says of the values of steps.
+    let wire = |name: &str, shape: &[u64], open| WireArray {
+        name: name.into(),
+        shape: shape.to_vec(),
+        elem: "u8".into(),
+        layout: "...".into(),
+        open,
+    };
+    let takes = Takes::Named(vec![("*".into(), Wish::layout("*"))]);
+    let bind = |values| {
+        let arrays = [wire("a", &[9], Some(Changes::Dim(0))), values];
+        Work::bind(&arrays, 2, &takes, (0, 1)).err().map(|why| why.to_string())
+    };
+    let right = wire(VALUES, &[1 << 20], Some(Changes::Dim(0)));
+    assert_eq!(bind(right.clone()), None);
+    for wrong in [
+        wire(VALUES, &[1 << 40], None),
+        wire(VALUES, &[1 << 40], Some(Changes::Dim(0))),
+        wire(VALUES, &[], Some(Changes::Whole)),
+        wire(VALUES, &[1 << 20], Some(Changes::Never)),
+        WireArray { elem: "u16".into(), ..right.clone() },
+        WireArray { layout: "block".into(), ..right },
+    ] {
+        let told = bind(wrong).unwrap();
+        assert!(told.contains("expected [1048576] of u8, open"), "{told}");
     }
 }
 

@@ -223,7 +223,9 @@ impl Places {
     /// [Lays](lay_out) parts of these lengths one behind the other, the `open` ones behind all others.
     pub fn of(lens: impl Iterator<Item = u64>, open: &[usize]) -> Option<Places> {
         let lens: Vec<u64> = lens.collect();
-        let mut order: Vec<usize> = (0..lens.len()).filter(|array| !open.contains(array)).collect();
+        let mut is_open = vec![false; lens.len()];
+        open.iter().for_each(|&array| is_open[array] = true);
+        let mut order: Vec<usize> = (0..lens.len()).filter(|&array| !is_open[array]).collect();
         let fixed = order.len();
         order.extend(open);
         let (ranges, len) = lay_out(order.iter().map(|&array| lens[array]))?;

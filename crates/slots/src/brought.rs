@@ -18,16 +18,20 @@ impl Slots {
         }
     }
 
-    /// The numbers of all writer units of a visible step, one unit behind the other; `None` where one of them
-    /// was not said.
-    pub fn brought(&self, turn: Turn) -> Option<Vec<u64>> {
-        let words = self.sizes().words;
-        let number = |(unit, word)| {
+    /// The numbers that a unit has said of a step in a slot; `None` where it has not said all.
+    pub fn said(&self, unit: u32, turn: Turn) -> Option<Vec<u64>> {
+        let number = |word| {
             let (line, at) = self.geometry.brought(turn.slot, unit, word);
             self.line(line).w[at].load(Ordering::Relaxed).checked_sub(1)
         };
-        let all = (0..self.sizes().writers).flat_map(|unit| (0..words).map(move |word| (unit, word)));
-        all.map(number).collect()
+        (0..self.sizes().words).map(number).collect()
+    }
+
+    /// The numbers of all writer units of a visible step, one unit behind the other; `None` where one of them
+    /// was not said.
+    pub fn brought(&self, turn: Turn) -> Option<Vec<u64>> {
+        let each = (0..self.sizes().writers).map(|unit| self.said(unit, turn));
+        Some(each.collect::<Option<Vec<_>>>()?.concat())
     }
 }
 

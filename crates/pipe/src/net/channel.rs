@@ -3,7 +3,7 @@
 //! reader's array; and whether its other end is there (`silence`).
 
 use super::silence::Silence;
-use polyduct_message::handshake::unpack;
+use polyduct_message::handshake::{unpack, BODY_LIMIT};
 use polyduct_message::link::net::record::{Piece, RecordReader, RecordWriter, SEALED, SMALL};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::Established;
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The longest message.
-const MESSAGE_LIMIT: usize = 8 << 20;
+const MESSAGE_LIMIT: usize = BODY_LIMIT;
 
 /// One end of a connection.
 pub struct Channel {

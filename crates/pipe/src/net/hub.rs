@@ -313,7 +313,11 @@ impl StepHub {
                 if said.len() == slots.sizes().words as usize =>
             {
                 if let Begin::Fill(turn) = begin {
-                    slots.bring(number, turn, said);
+                    // Readers may know already what its predecessor brought of a step.
+                    match n < m.published && slots.said(number, turn).is_some_and(|before| before != *said) {
+                        true => slots.fail(Fault::Aborted { unit: m.unit }),
+                        false => slots.bring(number, turn, said),
+                    }
                 }
             }
             (Ask::Publish, Side::Writer, Some(Granted::Begin(Begin::Drop))) if m.fills_in_vain => {

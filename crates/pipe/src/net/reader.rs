@@ -15,7 +15,7 @@ use crate::domain::{DomainOptions, PortDomain};
 use crate::error::PipeError;
 use crate::join::{check_patience, system};
 use crate::port::Port;
-use crate::reader::{Opening, ReaderEnd};
+use crate::reader::{misfit, Opening, ReaderEnd};
 use crate::ready::{Wait, Watch};
 use crate::wire::Welcome;
 use crate::work::Work;
@@ -211,8 +211,8 @@ impl ReaderEnd for Receiving {
         taken
     }
 
-    fn brought(&mut self, work: &Work, _: Turn) -> Result<Vec<u64>, PipeError> {
-        Ok(self.said(work).into_owned())
+    fn brought(&mut self, work: &Work, _: Turn) -> Option<Vec<u64>> {
+        Some(self.said(work).into_owned())
     }
 
     fn would_wait(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<Option<Wait>, PipeError> {
@@ -363,7 +363,7 @@ impl Receiving {
     fn receive_ahead(&mut self, port: &mut Port, work: &mut Work, k: u64) -> Result<(), PipeError> {
         let Some(turn) = self.wait_for_turn(port, k)? else { return Ok(()) };
         let said = self.said(work);
-        work.at_step(&said).map_err(|e| self.client.bad(&e.to_string()))?;
+        work.at_step(&said).map_err(|e| misfit(&port.pipe, e))?;
         self.hold(port, work, turn)
     }
 

@@ -20,7 +20,7 @@ use crate::writer::{self, Opening, WriterEnd};
 use polyduct_message::domain::Domain;
 use polyduct_message::meeting::SLICE;
 use polyduct_os::{clock, segment::Segment};
-use polyduct_port::{PortError, PortName, Scope, UnitName};
+use polyduct_port::{BundleError, PortError, PortName, Scope, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -72,6 +72,19 @@ pub(crate) fn open(
     let rooms = Rooms::new(&arrays, &places, welcome.depth);
     let end = Sending { control, senders, accepts, begun: None, filling: None, rooms };
     Ok((port, Box::new(end), arrays, from))
+}
+
+/// This unit replaces another, and brings something else of a step of which readers may know what that one brought.
+fn brings_otherwise(port: &Port, step: u64) -> PipeError {
+    PipeError::Port(PortError::Bundle {
+        port: PortName::Pipe(port.pipe.clone()),
+        source: Box::new(BundleError::Size {
+            name: String::new(),
+            what: "what a replacement brings",
+            found: format!("another size of step {step}"),
+            expected: "the sizes of arrays and values that the unit brought which it replaces".into(),
+        }),
+    })
 }
 
 impl WriterEnd for Sending {
@@ -144,6 +157,10 @@ impl WriterEnd for Sending {
         match (&mut self.control, begin) {
             (Control::Host { slots, shared, published, .. }, begin) => {
                 if let Begin::Fill(turn) = begin {
+                    let before = slots.said(port.me.unit, turn).filter(|_| n < *published);
+                    if before.is_some_and(|before| before != said) {
+                        return Err(brings_otherwise(port, n));
+                    }
                     slots.bring(port.me.unit, turn, said);
                 }
                 match begin {

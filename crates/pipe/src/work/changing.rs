@@ -3,7 +3,7 @@
 
 use super::{Leg, Supply, Work};
 use crate::bind::{from_wire, Kinds, Taken, PARTNER};
-use crate::wire::{words, Array, VALUES};
+use crate::wire::{firsts, words, Array, VALUES};
 use polyduct_copy::Conversion;
 use polyduct_layout::{Dataset, ElemType, Layout, LayoutError, Plan};
 use polyduct_port::{BundleError, Changes, Places, Sizes, StepSize};
@@ -56,13 +56,7 @@ impl Changing {
         let places: Result<Vec<_>, BundleError> =
             supplies.iter().map(|supply| Ok(src.lay_out(supply.unit)?.at)).collect();
         let places = places?;
-        let mut first = 0;
-        let begin = |array: &Array| {
-            let begin = first;
-            first += words(std::slice::from_ref(array));
-            begin
-        };
-        let firsts: Vec<usize> = arrays.iter().map(begin).collect();
+        let firsts = firsts(arrays);
         let sized = |(array, taken): (usize, &Taken<'_>)| {
             let from = taken.from.first()?;
             let (given, open) = (&arrays[from.array], taken.open?);
