@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -29,8 +30,9 @@ FIRST = 60.0
 PERMANENT = frozenset({"arrays", "dataset", "layout", "disagree", "unit_range", "version"})
 """Reasons of a `Refused` that do not pass by themselves: the trainer that is there now brings something else."""
 
-WHOLE, NOT_YET, GONE, FAILED = range(4)
-"""What a unit finds, the worst last: new weights in its reach, none, no trainer any more, an error."""
+WHOLE, NOT_YET, AGAIN, GONE, FAILED = range(5)
+"""What a unit finds, the worst last: new weights in its reach, none, no trainer any more while there is time for another,
+none for good, an error."""
 
 
 def tensors(model: Any) -> dict[str, Tensor]:
@@ -177,6 +179,8 @@ class Server:
         self._options: dict[str, Any] = {}
         self._port: BundleReader | None = None
         self._target: Target | None = None
+        self._units = 1
+        """Of the server, as the port said that was open last."""
 
     def refresh(self, model: Any, rules: Rules | None, wait: float | None, options: dict[str, Any]) -> int | None:
         """See `polyduct.torch.refresh`."""
@@ -188,20 +192,29 @@ class Server:
             target = self._target = Target(model, rules)
         must = wait is not None or not target.filled
         limit = wait if wait is not None else self._options.get("timeout", FIRST) if must else 0.0
-        port = self._meet(target, must, limit)
-        if port is None:
-            return None
-        found, error = self._look(port, target, limit)
+        start, left, found = time.monotonic(), limit, AGAIN
+        while found == AGAIN:
+            port = self._meet(target, must, left)
+            if port is None:
+                return None
+            left = None if limit is None else max(0.0, start + limit - time.monotonic())
+            found, error = self._look(port, left)
+            if found == GONE and must and (limit is None or time.monotonic() < start + limit):
+                found = AGAIN
+            found, error = self._agreed(target, found, error)
+            if found not in (WHOLE, NOT_YET):
+                self.close()
+            left = None if limit is None else max(0.0, start + limit - time.monotonic())
         if found == WHOLE:
             if target.renew(model):
+                assert port is not None
                 return target.fill(port)
             self._target = None
             return self.refresh(model, rules, wait, {})
-        if found != NOT_YET:
-            self.close()
         # The server has whole weights, and goes on with them, also until a trainer comes again.
         if target.filled and (found == GONE or (found == NOT_YET and not must)):
             return None
+        assert error is not None
         raise error
 
     def close(self) -> None:
@@ -229,12 +242,12 @@ class Server:
             return self._port
         passes = not isinstance(error, Refused) or error.reason not in PERMANENT
         mine = WHOLE if error is None else GONE if passes else FAILED
-        found, why = self._agree(target, mine, "" if error is None else str(error))
+        found, error = self._agreed(target, mine, error)
         if found == WHOLE:
             return self._port
         self.close()
-        if found == FAILED:
-            raise error or Error(f"{self._url}: another unit of the server says: {why}")
+        if found == FAILED and error is not None:
+            raise error
         return None
 
     def _is_answered(self, target: Target) -> bool:
@@ -249,25 +262,26 @@ class Server:
                 found = GONE
         return self._agree(target, found)[0] == WHOLE
 
-    def _look(self, port: BundleReader, target: Target, limit: float | None) -> tuple[int, Error]:
-        """What all units find, and the error of the one that finds the worst."""
-        error: Error | None = None
+    def _look(self, port: BundleReader, limit: float | None) -> tuple[int, Error | None]:
+        """What this unit finds."""
         try:
-            step = port._port.hold(limit)
-            found = WHOLE if step is not None else GONE
-            if found == GONE:
-                error = PeerLost(f"{self._url}: the trainer has ended, and brings no other weights")
+            if port._port.hold(limit) is not None:
+                return WHOLE, None
+            return GONE, PeerLost(f"{self._url}: the trainer has ended, and brings no other weights")
         except TimeoutError as e:
-            found, error = NOT_YET, e
+            return NOT_YET, e
         except (PeerLost, PeerAborted) as e:
-            found, error = GONE, e
+            return GONE, e
         except Error as e:
-            found, error = FAILED, e
+            return FAILED, e
+
+    def _agreed(self, target: Target, found: int, error: Error | None) -> tuple[int, Error | None]:
+        """The worst that a unit of the server finds, and its error."""
         worst, why = self._agree(target, found, "" if error is None else str(error))
-        if worst != found or error is None:
-            kind = {NOT_YET: TimeoutError, GONE: PeerLost}.get(worst, Error)
-            error = kind(f"{self._url}: another unit of the server says: {why}")
-        return worst, error
+        if worst == found:
+            return found, error
+        kind = {NOT_YET: TimeoutError, AGAIN: PeerLost, GONE: PeerLost}.get(worst, Error)
+        return worst, kind(f"{self._url}: another unit of the server says: {why}")
 
     def _agree(self, target: Target, found: int, why: str = "") -> tuple[int, str]:
         """The worst that one of the server's units finds: all do the same then."""
@@ -287,5 +301,6 @@ class Server:
             sizes = [int(n) for n in target.mesh.mesh.shape]
             return [target.mesh.get_group(dim) for dim, size in enumerate(sizes) if size > 1]
         world = distributed.get_world_size()
-        units = self._options.get("units", world) if self._port is None else self._port.units
-        return [distributed.group.WORLD] if units == world > 1 else []
+        if self._port is not None:
+            self._units = self._port.units
+        return [distributed.group.WORLD] if self._units == world > 1 else []

@@ -164,6 +164,11 @@ def test_servers_have_weights_of_one_version_or_of_the_one_before() -> None:
         look()
         train = Program(1, "train_large", url, 5)
         until(5)
+        # A server that waits for weights waits for those of the next trainer, too.
+        train.kill()
+        train = Program(1, "train_large", url, 6)
+        assert polyduct.torch.refresh(url, model, wait=60) == 6
+        assert one_version() == 6
         train.kill()
     finally:
         del os.environ["POLYDUCT_JOB_KEY"], os.environ["POLYDUCT_MESSAGE_NEAR"]
