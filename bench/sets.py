@@ -3,7 +3,7 @@
 standard set of safetensors files: by polyduct, each unit straight to its places; gathered on one process by
 torch.distributed (gloo), where torch is there, which saves the files with the safetensors library; and gathered in
 memory that all share, which takes a program written for that. Beside them, what plain files of the same bytes take
-on this disk, written by as many processes in pieces of 1 MiB.
+on this disk, written by as many processes in pieces of 1 MiB, by Python and, where that is there, by fio.
 
     python bench/sets.py [--mib 1024] [--rounds 5] [--json]
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -173,9 +174,16 @@ def main() -> int:
     def plain(where: Path) -> None:
         tell(units, f"plain {where}")
 
+    def fio(where: Path) -> None:
+        size = f"--size={args.mib * 2**20 // UNITS}"
+        jobs = ["--rw=write", "--bs=1M", size, f"--numjobs={UNITS}", "--end_fsync=1", "--thread", "--name=plain"]
+        subprocess.run(["fio", f"--directory={where}", *jobs], check=True, stdout=subprocess.DEVNULL)
+
     ways: dict[str, Callable[[Path], None]] = {"polyduct": ours, "shared memory": gathered, "plain": plain}
     if torch is not None:
         ways["gloo"] = gloo
+    if shutil.which("fio") is not None:
+        ways["fio"] = fio
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     try:
         for one in units:
@@ -189,7 +197,7 @@ def main() -> int:
                     took = time.perf_counter() - begin
                     if number > 0:
                         seconds[way].append(took)
-                    elif way != "plain":
+                    elif way not in ("plain", "fio"):
                         check(Path(where), args.mib)
     finally:
         for one in units:
@@ -203,7 +211,7 @@ def main() -> int:
         for way in ways
         if way != "polyduct"
     }
-    must = {"gloo": GATHERED, "plain": FIO}
+    must = {"gloo": GATHERED, "fio" if "fio" in ways else "plain": FIO}
     good = all(ratio >= must.get(way, 0) for way, ratio in ratios.items())
     if args.json:
         print(json.dumps({"seconds": medians, "times": ratios, "good": good}))
