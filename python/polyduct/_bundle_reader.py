@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -74,6 +76,7 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
         self._len = self._port.len_bytes
         self._memory: _arrays.Bytes | None = None
         self._step: ReadStep | None = None
+        self._turn = threading.Lock()
 
     def read(self, out: Mapping[Any, Any] | Arrays | None = None, timeout: float | None = None) -> ReadStep | None:
         """Waits for the next step and gives this unit's part of each array: in the arrays of ``out``, which
@@ -84,20 +87,33 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
         `TimeoutError` then, after which the step can be asked for again.
         """
         seconds("timeout", timeout)
-        if self._places.changing and not self._peek(timeout):
-            return self._found(None, None)
-        if out is None:
-            memory = empty(self._len)
-            return self._found(self._port.read(memory, timeout), memory)
-        return self._fill(out, timeout)
+        with self._alone(timeout):
+            if self._places.changing and not self._peek(timeout):
+                return self._found(None, None)
+            if out is None:
+                memory = empty(self._len)
+                return self._found(self._port.read(memory, timeout), memory)
+            return self._fill(out, timeout)
+
+    @contextlib.contextmanager
+    def _alone(self, timeout: float | None) -> Iterator[None]:
+        """Another thread takes its step first: what belongs to a step is found in several calls."""
+        limit = self._timeout if timeout is None else timeout
+        if not self._turn.acquire(timeout=-1 if limit is None else limit):
+            raise TimeoutError(f"{self._url}: timed out waiting for another thread that reads")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def peek(self, timeout: float | None = None) -> dict[str, ArrayInfo] | None:
         """Waits for the next step and says what the arrays are like in it, without reading it: how large those
         are whose size changes. None at the end."""
-        if not self._peek(timeout):
-            self._ended = True
-            return None
-        return self.arrays
+        with self._alone(timeout):
+            if not self._peek(timeout):
+                self._ended = True
+                return None
+            return self.arrays
 
     def _peek(self, timeout: float | None) -> bool:
         """Has all arrays be as in the next step; False at the end."""
@@ -112,8 +128,13 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
     def try_read(self) -> ReadStep | None:
         """As `read`, without waiting: gives None if the next step is not there yet, or if there is none
         (`ended`)."""
-        memory = self._try_memory()
-        return None if memory is None else self._found(self._port.try_read(memory), memory)
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            memory = self._try_memory()
+            return None if memory is None else self._found(self._port.try_read(memory), memory)
+        finally:
+            self._turn.release()
 
     def _try_memory(self) -> _arrays.Bytes | None:
         """Memory for the next step; None while nothing is known of it."""
@@ -178,9 +199,12 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
     ) -> ReadStep | None:
         start, own = time.monotonic(), memory()
         while True:
-            room = own if own is not None else self._try_memory()
-            if room is not None:
-                found = self._found(self._port.try_read(room), room)
+            if self._turn.acquire(blocking=False):
+                try:
+                    room = own if own is not None else self._try_memory()
+                    found = None if room is None else self._found(self._port.try_read(room), room)
+                finally:
+                    self._turn.release()
                 if found is not None:
                     return found
             if self._ended:
@@ -204,13 +228,14 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
 
     def _again(self, memory: _arrays.Bytes, timeout: float | None) -> ReadStep | None:
         """The next step in the port's own arrays."""
-        number = self._port.read(memory, timeout)
-        if self._step is None or number is None:
-            self._step = self._found(number, memory)
-        else:
-            self._number = self._step.number = number
-            self._step.values = self._port.values()
-        return self._step
+        with self._alone(timeout):
+            number = self._port.read(memory, timeout)
+            if self._step is None or number is None:
+                self._step = self._found(number, memory)
+            else:
+                self._number = self._step.number = number
+                self._step.values = self._port.values()
+            return self._step
 
     async def _next_async(self, timeout: float | None) -> ReadStep:
         step = await self._await(timeout, self._own)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from polyduct import _foreign
+from polyduct._arrays import refused
 from polyduct._bundle_reader import BundleReader
 from polyduct._bundles import Array, layouts_of
 from polyduct._ports import open
@@ -43,6 +45,13 @@ def tensors(model: Any) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises `BadOption` for what `polyduct.open` does not know: it may be called later, or not at all."""
+    for name in options:
+        if name not in inspect.signature(open).parameters:
+            raise refused(name, "no option of polyduct.open")
+
+
 def place(state: Mapping[str, Tensor]) -> dict[str, int]:
     """Which unit this process is, where a tensor knows it."""
     mesh = _foreign.mesh_of(state.values())
@@ -70,6 +79,8 @@ def made_of(names: Sequence[str], rules: Rules | None) -> dict[str, list[str]]:
             given = rules[name]
         if given is None:
             continue
+        if not isinstance(given, (str, Sequence)):
+            raise Misuse(f"{name!r} is made of {given!r}; expected names of the trainer's tensors, or None")
         made[name] = [given] if isinstance(given, str) else list(given)
         if not made[name]:
             raise Misuse(f"{name!r} is made of nothing; expected names of the trainer's tensors, or None")
@@ -92,6 +103,10 @@ class Target:
             self._model = None
         self._state = tensors(model)
         self._made = made_of(list(self._state), rules)
+        if not self._made:
+            raise Misuse("the model has no tensors, or all are left alone")
+        if meta := [name for name, tensor in self._state.items() if tensor.device.type == "meta"]:
+            raise Misuse(f"{meta[0]!r} is on the device meta, where nothing is kept")
         self.mesh = _foreign.mesh_of(self._state.values())
         self.place = place(self._state)
         self.layouts = self._layouts(self._state)
@@ -184,6 +199,7 @@ class Server:
 
     def refresh(self, model: Any, rules: Rules | None, wait: float | None, options: dict[str, Any]) -> int | None:
         """See `polyduct.torch.refresh`."""
+        check_options(options)
         self._options.update(options)
         target = self._target
         if target is None or not target.is_of(model, rules):

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from polyduct._arrays import natural
 from polyduct._bundle_writer import BundleWriter
 from polyduct._ports import open
 from polyduct._bundles import layouts_of
-from polyduct._weights import Rules, Server, local, place, tensors
+from polyduct._weights import Rules, Server, check_options, local, place, tensors
+from polyduct.errors import Misuse
 
 _writers: dict[str, tuple[BundleWriter, dict[str, Any]]] = {}
 _servers: dict[str, Server] = {}
@@ -42,7 +44,12 @@ def publish(url: str, model: Any, step: int | None = None, **options: Any) -> in
     The tensors are copied once, into memory that servers read; it does not wait for them to do so (the policy is
     ``latest``).
     """
+    check_options(options)
+    if step is not None:
+        step = natural("step", step)
     state = tensors(model)
+    if not state:
+        raise Misuse("the model has no tensors")
     out, said = _writers.get(url, (None, {}))
     if out is None or out.closed:
         said = {**said, **options}
@@ -51,7 +58,7 @@ def publish(url: str, model: Any, step: int | None = None, **options: Any) -> in
         _writers[url] = out, said
     version = out.next_step
     parts = {name: _in_memory(tensor) for name, tensor in state.items()}
-    out.write(parts, **({} if step is None else {"step": int(step)}))
+    out.write(parts, **({} if step is None else {"step": step}))
     return version
 
 

@@ -217,6 +217,31 @@ def test_shapes_that_change_are_said_by_what_is_written_or_before() -> None:
     both(lambda: both(lambda: write(0), lambda: write(1)), lambda: both(write_alone, read))
 
 
+def test_threads_that_read_have_the_values_of_their_steps() -> None:
+    url, steps = unique("threads"), 300
+
+    def write() -> None:
+        held = {"a": Array(2000, "i8"), "p": Array((polyduct.Open(50),), "i4")}
+        with polyduct.open(url, "w", arrays=held, **OPEN) as out:
+            for n in range(steps):
+                out.write({"a": np.full(2000, n), "p": np.full(n % 50, n, "i4")}, n=n)
+
+    def read() -> None:
+        found: list[int] = []
+        with polyduct.open(url, layouts="...", **OPEN) as port:
+
+            def some() -> None:
+                while (step := port.read()) is not None:
+                    n = step.values["n"]
+                    assert n == step.number == step["a"][0] and step["p"].tolist() == [n] * (n % 50)
+                    found.append(n)
+
+            both(some, some)
+        assert sorted(found) == list(range(steps))
+
+    both(write, read)
+
+
 def test_what_there_is_no_memory_for_leaves_nothing() -> None:
     url = unique("memory")
 

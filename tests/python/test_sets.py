@@ -105,6 +105,10 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         # Whatever is wrong with it besides.
         with pytest.raises(polyduct.Error, match="a second one"):
             out.write({})
+    with polyduct.open(tmp_path / "m.zarr", "w", arrays=arrays(), **ALONE) as out:
+        with pytest.raises(polyduct.BadOption, match="how many steps there are"):
+            out.write(parts(), polyduct_steps=2)
+        out.write(parts())
     with pytest.raises(polyduct.Misuse, match="arrays, layouts"):
         polyduct.open(tmp_path / "m.safetensors.index.json", **ALONE)
     with pytest.raises(polyduct.Error, match="called \"w\""):
@@ -392,6 +396,34 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
         if "a" in step:
             np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
             np.testing.assert_array_equal(step["b"], np.tile(np.repeat([1, 2, 3, 4], 16), (900, 1)))
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_who_reads_what_is_replaced_gets_one_version_or_an_error(tmp_path: Path, name: str) -> None:
+    path, names = tmp_path / name, [f"l{n}/w" for n in range(8)]
+
+    def write(version: int) -> None:
+        held = {name: Array((100, 100), "f4") for name in names}
+        options = {"shard_bytes": 40_000} if name.endswith("json") else {}
+        with polyduct.open(path, "w", arrays=held, **ALONE, **options) as out:
+            out.write({name: np.full((100, 100), version, "f4") for name in names}, version=version)
+
+    write(1)
+    writing = threading.Thread(target=lambda: [write(version) for version in range(2, 60)])
+    writing.start()
+    whole = 0
+    while writing.is_alive():
+        try:
+            with polyduct.open(path, layouts="...", **ALONE) as port:
+                step = port.read()
+        except polyduct.Error:
+            continue
+        assert step is not None and sorted(step) == names
+        assert {float(step[name].max()) for name in names} == {step.values["version"]}
+        whole += 1
+    writing.join()
+    assert whole > 0
+    assert sorted(os.listdir(tmp_path))[-1] == name
 
 
 @pytest.mark.parametrize("name", ["m.safetensors.index.json", "m.npz", "m.zarr", "m.npy"])

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
@@ -38,27 +37,35 @@ pub fn tmpfile_in(dir: BorrowedFd<'_>, mode: FileMode) -> Result<Option<OwnedFd>
 
 /// Gives an open file the name `name` in `dir`, in place of what had it: at every moment the name is the old
 /// file or the new. What has to survive a power cut is the caller's to sync, the file before and the
-/// directory after.
-pub fn link_as(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str) -> Result<()> {
+/// directory after. Where there is a file, the new one is called `passing` for a moment: what a process left there
+/// that was killed is taken away.
+pub fn link_as(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str, passing: &str) -> Result<()> {
     single(name)?;
+    single(passing)?;
     let fail = |op, e| OsError::sys(op, name, e);
     match link(file, dir, name) {
         Err(Errno::EXIST) => {}
         other => return other.map_err(|e| fail("linkat", e)),
     }
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
-        let passing = format!(".polyduct-{}-{serial}.tmp", std::process::id());
-        match link(file, dir, &passing) {
-            Err(Errno::EXIST) => continue, // left by a process that died here and had our number
+    for _ in 0..MAX_ROUNDS {
+        match link(file, dir, passing) {
+            Err(Errno::EXIST) => {
+                let _ = rustix::fs::unlinkat(dir, passing, AtFlags::empty());
+                continue;
+            }
             other => other.map_err(|e| fail("linkat", e))?,
         }
-        let renamed = retry_on_intr(|| rustix::fs::renameat(dir, &passing, dir, name));
-        // Where both names are the same file already, rename leaves them both.
-        let _ = rustix::fs::unlinkat(dir, &passing, AtFlags::empty());
-        return renamed.map_err(|e| fail("rename", e));
+        match retry_on_intr(|| rustix::fs::renameat(dir, passing, dir, name)) {
+            // Another process that replaces the file took it for left behind.
+            Err(Errno::NOENT) => {}
+            renamed => {
+                // Where both names are the same file already, rename leaves them both.
+                let _ = rustix::fs::unlinkat(dir, passing, AtFlags::empty());
+                return renamed.map_err(|e| fail("rename", e));
+            }
+        }
     }
+    Err(fail("rename", Errno::AGAIN))
 }
 
 fn link(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
@@ -103,18 +110,29 @@ const MAX_ROUNDS: usize = 64;
 /// Removes the directory `name` in `dir` with all that is in it; returns whether there was one. Links are
 /// removed, not followed. What others put there meanwhile is removed, too.
 pub fn remove_tree(dir: BorrowedFd<'_>, name: &str) -> Result<bool> {
+    remove_tree_from(dir, name, &[])
+}
+
+/// The same, of each directory in it files of these names first.
+///
+/// # Errors
+/// As [`remove_tree`].
+pub fn remove_tree_from(dir: BorrowedFd<'_>, name: &str, first: &[&str]) -> Result<bool> {
     single(name)?;
-    match remove_beneath(dir, name.as_ref(), MAX_DEPTH) {
+    match remove_beneath(dir, name.as_ref(), MAX_DEPTH, first) {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(e) => Err(OsError::sys("remove", name, e)),
     }
 }
 
-fn remove_beneath(dir: BorrowedFd<'_>, name: &OsStr, depth: usize) -> rustix::io::Result<()> {
+fn remove_beneath(dir: BorrowedFd<'_>, name: &OsStr, depth: usize, first: &[&str]) -> rustix::io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..MAX_ROUNDS {
         let inner = retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?;
+        for file in first {
+            let _ = rustix::fs::unlinkat(&inner, *file, AtFlags::empty());
+        }
         for entry in rustix::fs::Dir::read_from(&inner)? {
             let entry = entry?;
             let child = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -123,7 +141,7 @@ fn remove_beneath(dir: BorrowedFd<'_>, name: &OsStr, depth: usize) -> rustix::io
             }
             let removed = match retry_on_intr(|| rustix::fs::unlinkat(&inner, child, AtFlags::empty())) {
                 Err(Errno::ISDIR | Errno::PERM) if depth == 0 => Err(Errno::LOOP),
-                Err(Errno::ISDIR | Errno::PERM) => remove_beneath(inner.as_fd(), child, depth - 1),
+                Err(Errno::ISDIR | Errno::PERM) => remove_beneath(inner.as_fd(), child, depth - 1, first),
                 other => other,
             };
             match removed {

@@ -313,6 +313,14 @@ fn who_comes_gets_the_newest_step_at_once<P: Place>() {
     assert_eq!(next(&mut a), 10);
     (0..3).for_each(|_| assert!(write_step(&mut w, &indices)));
     assert_eq!(next(&mut a), 13);
+    // More programs than there are places, also such as read nothing.
+    for n in 0..=2 * MOST {
+        let mut reader = open(&pipe, &format!("r{n}"), 1, "*,*");
+        if n % 3 != 1 {
+            assert_eq!(next(&mut reader), 13, "{n}");
+        }
+        close(&mut reader);
+    }
     w.close().unwrap();
     assert_eq!(ask(&mut a[0], "step"), "end");
 }

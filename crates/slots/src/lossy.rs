@@ -343,8 +343,8 @@ impl Slots {
         }
     }
 
-    /// Clears a program's bits in a slot, and frees the slot when no program is left. Nothing is done when
-    /// the slot holds another step by now.
+    /// Clears a program's bits in a slot, and frees the slot when no program is left; where programs come and go the
+    /// step stays for whoever comes, until the slot is needed. Nothing is done when the slot holds another step by now.
     fn finish(&self, slot: u32, program: u32, step: u64) {
         let bits = 1 << (3 + program) | 1 << (11 + program);
         loop {
@@ -353,7 +353,7 @@ impl Slots {
             if seen.state() != VISIBLE || seen.step() != step || to == seen {
                 return;
             }
-            if to.pending() == 0 {
+            if to.pending() == 0 && !self.sizes().are_open() {
                 to = Word::new(FREE, seen.sense(), 0, 0, seen.step());
             }
             if self.swap(slot, seen, to) {

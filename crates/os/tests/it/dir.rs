@@ -37,15 +37,15 @@ fn a_name_changes_from_the_old_file_to_the_new() {
         };
         let mut file = File::from(fd);
         file.write_all(content.as_bytes()).unwrap();
-        link_as(file.as_fd(), dir.as_fd(), "array.npy").unwrap();
+        link_as(file.as_fd(), dir.as_fd(), "array.npy", "passing").unwrap();
         assert_eq!(fs::read_to_string(&named).unwrap(), content);
         // The same file once more changes nothing and leaves nothing.
-        link_as(file.as_fd(), dir.as_fd(), "array.npy").unwrap();
+        link_as(file.as_fd(), dir.as_fd(), "array.npy", "passing").unwrap();
         assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
     }
     for name in ["a/b", "../x", "/x", ".", "..", "x/"] {
         let file = File::open(&named).unwrap();
-        assert!(link_as(file.as_fd(), dir.as_fd(), name).is_err(), "{name}");
+        assert!(link_as(file.as_fd(), dir.as_fd(), name, "passing").is_err(), "{name}");
         assert!(remove(dir.as_fd(), name).is_err(), "{name}");
     }
     assert_eq!(remove(dir.as_fd(), "array.npy"), Ok(true));
@@ -58,7 +58,7 @@ fn a_name_that_cannot_be_replaced_leaves_nothing_behind() {
     let (scratch, dir) = Scratch::new();
     fs::create_dir(scratch.0.join("taken")).unwrap();
     let file = tmpfile_in(dir.as_fd(), FileMode::RUSR).unwrap().unwrap();
-    let error = link_as(file.as_fd(), dir.as_fd(), "taken").unwrap_err();
+    let error = link_as(file.as_fd(), dir.as_fd(), "taken", "passing").unwrap_err();
     assert_eq!(error, OsError::System { op: "rename", what: "taken".into(), errno: Errno::ISDIR });
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
 }

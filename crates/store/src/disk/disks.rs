@@ -272,7 +272,9 @@ fn failed(unit: u32, e: &OsError) -> UnitError {
 /// What the system says, and for want of what.
 pub(super) fn failed_with(unit: u32, reason: String, errno: Errno) -> UnitError {
     let reason = match errno {
-        Errno::MFILE | Errno::NFILE => reason + " (`ulimit -n` raises the limit of open files)",
+        Errno::MFILE | Errno::NFILE if !reason.contains("ulimit -n") => {
+            reason + " (`ulimit -n` raises the limit of open files)"
+        }
         _ => reason,
     };
     UnitError { unit, reason, cause: cause_of(errno) }

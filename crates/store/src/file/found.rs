@@ -16,9 +16,12 @@ use polyduct_layout::{Dataset, ElemType, Mapping};
 use polyduct_port::{Array, BundleError, Changes, Expect, PortError, PortName};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How often a set is opened that is replaced meanwhile.
+const TRIES: usize = 8;
 /// The layout of an array in a file.
 const IN_FILE: &str = "...";
 /// Bytes of the longest array that says where steps begin.
@@ -130,7 +133,24 @@ impl Found {
         Ok(Found { arrays: vec![array], steps, ..Found::default() })
     }
 
+    /// The files of a set, all of one version: a set that is replaced loses its index before its first file changes.
     fn in_set(path: &Path, options: &Options) -> Result<Found, FileError> {
+        for _ in 0..TRIES {
+            // Held open its number is nobody else's.
+            let (held, _) = open_regular(path, &path.display().to_string())?;
+            let found = Found::in_set_once(path, options);
+            let here = std::fs::metadata(path).ok();
+            let own = held.metadata().ok();
+            let id = |of: &std::fs::Metadata| (of.dev(), of.ino());
+            if here.is_some() && here.as_ref().map(id) == own.as_ref().map(id) {
+                return found;
+            }
+        }
+        let problem = "it was replaced or removed while it was read";
+        Err(FileError::BadPath { path: path.display().to_string(), problem })
+    }
+
+    fn in_set_once(path: &Path, options: &Options) -> Result<Found, FileError> {
         let index = Index::read(path, options)?;
         let mut found = Found::in_files(&index.files(path)?, options)?;
         // What it does not list is not the set's.

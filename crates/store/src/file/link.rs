@@ -48,11 +48,11 @@ impl WriteEnd {
     /// Lets the file go that others have given up or lost.
     pub fn leave(self, error: &FileError) {
         if let (
-            WriteEnd::Among { target: Some(target), member, welcome, .. },
+            WriteEnd::Among { target: Some(target), welcome, .. },
             FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. }),
         ) = (&self, error)
         {
-            target.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
+            target.sweep(welcome.temporary.as_deref(), Some(&welcome.file));
         }
         self.abort(&error.to_string());
     }
@@ -93,7 +93,7 @@ pub fn meet(
         if let (Some(target), FileError::Port(PortError::PeerLost { peer: Peer { unit: 0, .. }, .. })) =
             (&target, &error)
         {
-            target.sweep(None, None, member.host_pid());
+            target.sweep(None, None);
         }
         member.abort(&error.to_string());
         if let Some(host) = host {

@@ -126,7 +126,7 @@ impl Target {
 
     /// Removes what a process that died left in the directory: the temporary name that unit 0 had told, and
     /// the one that a commit passes through. `held` is what was being written, where this unit has it.
-    pub fn sweep(&self, temporary: Option<&str>, held: Option<&File>, pid: u32) {
+    pub fn sweep(&self, temporary: Option<&str>, held: Option<&File>) {
         if self.tree {
             if let (Some(name), Some(held)) = (temporary, held) {
                 self.remove_own_tree(name, held);
@@ -136,16 +136,12 @@ impl Target {
         if let Some(name) = temporary {
             let _ = dir::remove(self.dir.as_fd(), name);
         }
-        let passing = format!(".polyduct-{pid}-");
-        let Ok(entries) = rustix::fs::Dir::read_from(&self.dir) else { return };
-        for entry in entries.flatten() {
-            match entry.file_name().to_str() {
-                Ok(name) if name.starts_with(&passing) && name.ends_with(".tmp") => {
-                    let _ = dir::remove(self.dir.as_fd(), name);
-                }
-                _ => {}
-            }
-        }
+        let _ = dir::remove(self.dir.as_fd(), &self.passing_name());
+    }
+
+    /// What a file is called for a moment that takes the place of another.
+    fn passing_name(&self) -> String {
+        format!("{}passing.tmp", self.temporary_prefix())
     }
 
     /// Removes a temporary directory that is still the one that is held: the name may be another program's by
@@ -192,15 +188,10 @@ impl Target {
 /// What temporary names end with.
 const PART: &str = ".part";
 
-/// Removes an array, its metadata first: who reads it and misses a chunk sees that it is no array any more.
+/// Removes an array or a group, of each array its metadata first: who reads it and misses a chunk sees that it is no
+/// array any more.
 fn discard(dir: BorrowedFd<'_>, name: &str) {
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    if let Ok(inner) = rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        for document in ["zarr.json", ".zarray", ".zgroup"] {
-            let _ = dir::remove(inner.as_fd(), document);
-        }
-    }
-    let _ = dir::remove_tree(dir, name);
+    let _ = dir::remove_tree_from(dir, name, &["zarr.json", ".zarray", ".zgroup"]);
 }
 
 /// Whether a name in a directory is what is open here.
@@ -379,10 +370,14 @@ impl Draft {
         let path = self.target.path.clone();
         let (dir, name) = (self.target.dir.as_fd(), self.target.name.as_str());
         match &self.temporary {
-            None => dir::link_as(self.file.as_fd(), dir, name).map_err(|e| match e.errno() {
-                Some(errno) => FileError::sys(&path, "give it its name", errno),
-                None => FileError::os(&path)(e),
-            })?,
+            None => {
+                dir::link_as(self.file.as_fd(), dir, name, &self.target.passing_name()).map_err(
+                    |e| match e.errno() {
+                        Some(errno) => FileError::sys(&path, "give it its name", errno),
+                        None => FileError::os(&path)(e),
+                    },
+                )?
+            }
             Some(temporary) => rustix::fs::renameat(dir, temporary, dir, name)
                 .map_err(|e| FileError::sys(&path, "give it its name", e))?,
         }

@@ -8,6 +8,7 @@ use crate::ragged::Steps;
 use crate::zarr::{self, ZarrError};
 use crate::{json, FileError};
 use polyduct_layout::Dataset;
+use polyduct_port::{PortError, PortName};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -43,6 +44,10 @@ pub fn find(path: &Path, options: &Options) -> Result<Found, FileError> {
     let mut walk =
         Walk { dir, path: name.as_str().into(), steps, options, arrays: Vec::new(), groups: BTreeMap::new() };
     walk.group("", 0)?;
+    if node(&walk.dir, "", &name, options)?.is_none() {
+        // A group that is removed loses this first: of what is in it, some may be gone.
+        return bad("it was replaced or removed while it was read");
+    }
     // A number that no array bears out says nothing.
     let has_steps = |array: &FoundArray| array.stepped() || array.ragged().is_some();
     let steps = steps.filter(|_| walk.arrays.iter().any(has_steps));
@@ -71,6 +76,22 @@ fn said(mut attributes: Attributes, steps: Option<u64>) -> (Vec<Vec<u8>>, Attrib
         values::from_json(&Value::Object(attributes.iter().filter_map(of).collect()).to_string())
     };
     ((0..most.min(usize::try_from(steps).unwrap_or(usize::MAX))).map(of_step).collect(), whole)
+}
+
+/// Whether values have a place among a group's attributes.
+///
+/// # Errors
+/// [`PortError::BadOption`]: one is called as the attribute that says how many steps there are.
+pub fn check_said(values: &str, path: &str) -> Result<(), FileError> {
+    match serde_json::from_str(values) {
+        Ok(Value::Object(named)) if named.contains_key(STEPS) => Err(FileError::Port(PortError::BadOption {
+            port: Some(PortName::File(path.to_owned())),
+            option: "values",
+            found: format!("{STEPS:?}"),
+            expected: "other names, in a group: it says how many steps there are".into(),
+        })),
+        _ => Ok(()),
+    }
 }
 
 /// What the values of steps are as attributes of a group: those of the only step, or lists of those of each where the

@@ -18,7 +18,7 @@ use super::target::{Draft, Target};
 use super::together::Together;
 use super::wire::{self, Spec};
 use super::Options;
-use super::{stretch, values};
+use super::{stretch, tree, values};
 use super::{timed, Format};
 use crate::FileError;
 use polyduct_layout::{Dataset, Layout, Mapping};
@@ -236,7 +236,12 @@ impl FileWriter {
         let values = values::to_json(packed, &self.path)?;
         match &self.form.body {
             Body::Packed(packed) => return packed.say(&values, &self.options, &self.path),
-            Body::Group(members) if self.options.port.unit == 0 => members.say(step, &values),
+            Body::Group(members) => {
+                tree::check_said(&values, &self.path)?;
+                if self.options.port.unit == 0 {
+                    members.say(step, &values);
+                }
+            }
             _ => {}
         }
         Ok(())

@@ -43,7 +43,7 @@ fn without_unnamed_files_a_temporary_name_serves_and_is_cleaned_up() {
     std::fs::write(root.join(&name), "left behind").unwrap();
     let again = draft();
     assert_eq!(again.temporary.as_ref(), Some(&name));
-    Target::open(&path, Format::Raw, false).unwrap().sweep(again.temporary(), None, 0);
+    Target::open(&path, Format::Raw, false).unwrap().sweep(again.temporary(), None);
     assert_eq!(names(), ["a.raw"]);
     drop(again);
     std::fs::remove_dir_all(&root).unwrap();

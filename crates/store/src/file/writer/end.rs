@@ -66,7 +66,7 @@ impl FileWriter {
                                 })),
                                 Some(t),
                             ) if t.names(&welcome.file) => {
-                                t.sweep(welcome.temporary.as_deref(), Some(&welcome.file), member.host_pid());
+                                t.sweep(welcome.temporary.as_deref(), Some(&welcome.file));
                                 Ok(())
                             }
                             (end, _) => end,
