@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,27 @@ def test_processes_write_a_set_or_none(tmp_path: Path, killed: int | None, name:
         if "a" in step:
             np.testing.assert_array_equal(step["a"][:, 0], np.repeat([1, 2, 3, 4], 2))
             np.testing.assert_array_equal(step["b"], np.tile(np.repeat([1, 2, 3, 4], 16), (900, 1)))
+
+
+OPENS = """
+import resource, sys, polyduct
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+arrays = {f"a{n}": polyduct.Array((2, 500), "f4", "block,*") for n in range(200)}
+polyduct.open(sys.argv[1], "w", arrays=arrays, shard_bytes=3000, unit=1, units=2, program="p", timeout=60)
+"""
+
+
+def test_who_ends_while_a_set_is_opened_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    arrays = {f"a{n}": Array((2, 500), "f4", "block,*") for n in range(200)}
+    with subprocess.Popen([sys.executable, "-c", OPENS, str(path)], stderr=subprocess.PIPE, text=True) as other:
+        begin = time.monotonic()
+        with pytest.raises((polyduct.PeerAborted, polyduct.PeerLost)):
+            polyduct.open(path, "w", arrays=arrays, shard_bytes=3000, unit=0, units=2, program="p", timeout=60)
+        assert time.monotonic() - begin < 50
+        _, errors = other.communicate(timeout=60)
+        assert "ulimit -n" in errors
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", REPLACED)

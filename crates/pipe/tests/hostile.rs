@@ -404,7 +404,7 @@ fn act() -> impl Strategy<Value = Act> {
         any::<u64>(),
         (0u32..64).prop_map(|b| 1 << b),
     ];
-    let n = || prop_oneof![4 => 0u64..2, 4 => 0u64..12, 1 => Just((1 << 45) - 1), 1 => Just(1 << 45)];
+    let n = || prop_oneof![4 => 0u64..2, 4 => 0u64..12, 1 => Just((1 << 41) - 1), 1 => Just(1 << 41)];
     let unit = prop_oneof![
         (0u32..3).prop_map(|unit| UnitName { side: Side::Writer, unit }),
         (0u32..2, 0u32..2).prop_map(|(p, unit)| UnitName { side: Side::Reader(p), unit }),
@@ -530,7 +530,7 @@ proptest! {
                 }
                 Act::Resume(unit) => {
                     let at = slots.resume_at(unit);
-                    prop_assert!(at <= 1 << 45);
+                    prop_assert!(at <= 1 << 41);
                     slots.join(unit, slots.process(unit), slots.space(unit));
                 }
                 Act::Look => {

@@ -475,5 +475,5 @@ const REFUSED: usize = 6;
 // Words of the slot lines; word 0 belongs to the queue.
 const OFFERS: usize = 1;
 
-/// Steps are counted in 45 bits: at a million steps a second, more than a year.
-pub const MAX_STEP: u64 = (1 << 45) - 1;
+/// Steps are counted in 41 bits: at a million steps a second, 25 days.
+pub const MAX_STEP: u64 = (1 << 41) - 1;

@@ -10,7 +10,8 @@
 //! | 2 | sense of the current fill |
 //! | 3-10 | programs that have yet to finish with the step |
 //! | 11-18 | programs that are reading it; or, of one that has no more to finish, that it was killed over it |
-//! | 19-63 | the step |
+//! | 19-22 | how often the step was offered to a program that came, modulo 16 |
+//! | 23-63 | the step |
 
 use super::geometry::{ring_len, Sizes};
 use super::{bell::ring, death, Begin, Next, Slots, Stop, Turn, MAX_STEP, NEXT};
@@ -20,13 +21,17 @@ use polyduct_port::Policy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
+const OFFERS_AT: u64 = 19;
+const STEP_AT: u64 = 23;
+const OFFERS: u64 = 0xf << OFFERS_AT;
+
 pub(super) const FREE: u64 = 0;
 pub(super) const FILLING: u64 = 1;
 pub(super) const VISIBLE: u64 = 2;
 
 impl Word {
     pub(super) fn new(state: u64, sense: bool, pending: u64, pins: u64, step: u64) -> Word {
-        Word(state | u64::from(sense) << 2 | (pending & 0xff) << 3 | (pins & 0xff) << 11 | step << 19)
+        Word(state | u64::from(sense) << 2 | (pending & 0xff) << 3 | (pins & 0xff) << 11 | step << STEP_AT)
     }
     pub(super) fn state(self) -> u64 {
         self.0 & 3
@@ -41,7 +46,13 @@ impl Word {
         self.0 >> 11 & self.pending()
     }
     pub(super) fn step(self) -> u64 {
-        self.0 >> 19
+        self.0 >> STEP_AT
+    }
+    /// Offered to a program that came: from now on it looks as it did at no time before, so that a writer that found
+    /// then that it can have the slot does not take it from under the program.
+    fn offered(self, program: u32) -> Word {
+        let offers = OFFERS & ((self.0 & OFFERS) + (1 << OFFERS_AT));
+        Word(self.0 & !OFFERS | offers | 1 << (3 + program))
     }
     /// Whether a program may take the step, which took the one `after` last.
     fn is_fresh(self, program: u32, after: Option<u64>) -> bool {
@@ -372,7 +383,7 @@ impl Slots {
             loop {
                 let seen = self.word(slot);
                 let to = match seen.0 & pin {
-                    0 => Word(seen.0 | pending),
+                    0 => seen.offered(program),
                     _ => Word(seen.0 & !pending),
                 };
                 if seen.state() != VISIBLE || to == seen || self.swap(slot, seen, to) {

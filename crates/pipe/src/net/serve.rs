@@ -308,6 +308,10 @@ impl FarServer {
                         tracing::warn!(?ask, "a unit spoke out of turn");
                         return self.hang_up(id, 0);
                     }
+                    if matches!(ask, Ask::Abort) {
+                        // It waits until its word has come.
+                        self.send(id, &Tell::Bye);
+                    }
                 }
                 Err(fault) => {
                     tracing::debug!(%fault, "a connection ended");

@@ -7,6 +7,7 @@
 
 use super::form::Form;
 use super::target::Draft;
+use super::together::Together;
 use super::wire::{unreadable, FileFault, FromHost, Spec, ToHost, PROTOCOL};
 use super::Options;
 use polyduct_message::meeting::{
@@ -42,7 +43,8 @@ pub struct Coordinator {
     spec: Spec,
     program: String,
     gathering: Gathering<Part>,
-    placed: Placed,
+    /// The files of a set.
+    together: Together,
     /// The connection of unit 0.
     own: ConnId,
     welcomed: bool,
@@ -81,7 +83,7 @@ impl Coordinator {
         form: Form,
         spec: Spec,
         own: Conn,
-        placed: Placed,
+        together: Together,
         options: &Options,
     ) -> Coordinator {
         let mut connections = Connections::new(listener, PROTOCOL);
@@ -96,7 +98,7 @@ impl Coordinator {
             spec,
             program: options.port.program.clone(),
             gathering,
-            placed,
+            together,
             own: id,
             welcomed: false,
             start: clock::now(),
@@ -111,10 +113,10 @@ impl Coordinator {
             self.linger(fault);
         }
         while self.accept().is_some() {}
-        let Coordinator { mut connections, draft, form, gathering, placed, own, .. } = self;
+        let Coordinator { mut connections, draft, form, gathering, together, own, welcomed, .. } = self;
         let message = match end {
             Ok(steps) => {
-                let committed = match placed {
+                let committed = match together.placed() {
                     Placed::Alone => draft.commit(&form, steps).map_err(|e| FileFault::of(&e)),
                     Placed::Together => draft
                         .complete(&form, steps)
@@ -134,6 +136,9 @@ impl Coordinator {
         for id in gathering.conns() {
             connections.send(id, &message, Vec::new());
             connections.drop(id);
+        }
+        if welcomed && message != FromHost::Committed {
+            together.fail();
         }
         // Those who came too late, or never said who they are.
         let message =

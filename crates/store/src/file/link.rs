@@ -1,9 +1,10 @@
 //! Holds a unit of a writing program to the file and to the other units.
 
-use super::coordinator::{Coordinator, Placed};
+use super::coordinator::Coordinator;
 use super::form::Form;
 use super::member::{Membership, Welcome};
 use super::target::{Draft, Target};
+use super::together::Together;
 use super::wire::{Spec, ToHost};
 use super::Options;
 use crate::FileError;
@@ -63,7 +64,7 @@ pub fn meet(
     target: Target,
     spec: Spec,
     form: &Form,
-    placed: Placed,
+    together: Together,
     options: &Options,
     waited: &mut Duration,
 ) -> Result<WriteEnd, FileError> {
@@ -77,7 +78,7 @@ pub fn meet(
             })?;
             let (ours, theirs) = Conn::pair().map_err(FileError::os(&path))?;
             let draft = Draft::new(target)?;
-            let host = Coordinator::new(listener, draft, form.clone(), spec, theirs, placed, options);
+            let host = Coordinator::new(listener, draft, form.clone(), spec, theirs, together, options);
             let thread = std::thread::Builder::new().name("polyduct-file".into());
             let thread =
                 thread.spawn(move || host.run()).map_err(|e| FileError::io(&path, "start a thread", &e))?;

@@ -71,7 +71,10 @@ impl ArraysWriter {
             let of = |(place, array): (&usize, &Array)| (*place == file).then(|| array.clone());
             let own: Vec<Array> = places.iter().zip(arrays).filter_map(of).collect();
             let path = if is_set { index::file_of(path, file, count) } else { path.to_owned() };
-            files.push(FileWriter::open_arrays(&path, format, &own, options, together.clone())?);
+            match FileWriter::open_arrays(&path, format, &own, options, together.clone()) {
+                Ok(file) => files.push(file),
+                Err(error) => return Err(told_by_another(&mut files).unwrap_or(error)),
+            }
         }
         let index = is_set.then(|| FileWriter::open_text(path, options)).transpose()?;
         let mut parts: Vec<ArrayPart> = Vec::with_capacity(arrays.len());
@@ -261,6 +264,14 @@ impl WriteArrays for ArraysWriter {
             index.abort(reason);
         }
     }
+}
+
+/// What became of another unit, as one of these files knows.
+fn told_by_another(files: &mut [FileWriter]) -> Option<FileError> {
+    let mut known = files.iter_mut().filter_map(|file| file.check_open().err());
+    known.find(|error| {
+        matches!(error, FileError::Port(PortError::PeerLost { .. } | PortError::PeerAborted { .. }))
+    })
 }
 
 /// The file of each array: as many in a row as have at most so many bytes.

@@ -6,6 +6,7 @@ use super::Options;
 use crate::staging::Staging;
 use crate::team::Team;
 use crate::FileError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The other units, where they are needed. Clones share them: the files of a set.
@@ -13,11 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Together {
     shared: Arc<Mutex<Shared>>,
     placed: Placed,
+    /// Whether one of the files will not be, as unit 0 knows.
+    failed: Arc<AtomicBool>,
 }
 
 impl Default for Together {
     fn default() -> Together {
-        Together { shared: Arc::default(), placed: Placed::Alone }
+        Together { shared: Arc::default(), placed: Placed::Alone, failed: Arc::default() }
     }
 }
 
@@ -46,6 +49,21 @@ impl Together {
     /// When the files get their names.
     pub fn placed(&self) -> Placed {
         self.placed
+    }
+
+    /// One of the files that were open will not be: so none of a set will.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Options for the time until a file is open, with waits that end where another one will not be.
+    pub fn options(&self, options: &Options) -> Options {
+        let (failed, before) = (Arc::clone(&self.failed), options.port.interrupt.clone());
+        let mut options = options.clone();
+        let is_over =
+            move || failed.load(Ordering::Relaxed) || before.as_ref().is_some_and(|before| before());
+        options.port.interrupt = Some(Arc::new(is_over));
+        options
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

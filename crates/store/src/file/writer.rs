@@ -173,7 +173,7 @@ impl FileWriter {
                     layout: wire::cut(&text, 1000),
                     layout_hash: fnv1a(text.bytes()),
                 };
-                meet(target, spec, &form, together.placed(), options, &mut stats.waited)?
+                meet(target, spec, &form, together.clone(), &together.options(options), &mut stats.waited)?
             }
         };
         let opened = match &form.body {

@@ -161,7 +161,7 @@ impl FileWriter {
     }
 
     /// An error if nothing can be written any more.
-    pub(super) fn check_open(&mut self) -> Result<(), FileError> {
+    pub(in crate::file) fn check_open(&mut self) -> Result<(), FileError> {
         self.options.check_interrupt(&self.path)?;
         let checked = match &mut self.state {
             State::Open(WriteEnd::Alone(_)) => Ok(()),
