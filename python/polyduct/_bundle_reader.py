@@ -87,30 +87,35 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
         `TimeoutError` then, after which the step can be asked for again.
         """
         seconds("timeout", timeout)
-        with self._alone(timeout):
-            if self._places.changing and not self._peek(timeout):
+        with self._alone(timeout) as left:
+            if self._places.changing and not self._peek(left):
                 return self._found(None, None)
             if out is None:
                 memory = empty(self._len)
-                return self._found(self._port.read(memory, timeout), memory)
-            return self._fill(out, timeout)
+                return self._found(self._port.read(memory, left), memory)
+            return self._fill(out, left)
 
     @contextlib.contextmanager
-    def _alone(self, timeout: float | None) -> Iterator[None]:
-        """Another thread takes its step first: what belongs to a step is found in several calls."""
-        limit = self._timeout if timeout is None else timeout
-        if not self._turn.acquire(timeout=-1 if limit is None else limit):
-            raise TimeoutError(f"{self._url}: timed out waiting for another thread that reads")
+    def _alone(self, timeout: float | None) -> Iterator[float | None]:
+        """Another thread takes its step first: what belongs to a step is found in several calls. Gives the time that is
+        left."""
+        if self._turn.acquire(blocking=False):
+            left = timeout
+        else:
+            start, limit = time.monotonic(), self._timeout if timeout is None else timeout
+            if not self._turn.acquire(timeout=-1 if limit is None else limit):
+                raise TimeoutError(f"{self._url}: timed out waiting for another thread that reads")
+            left = None if limit is None else max(0.0, limit - (time.monotonic() - start))
         try:
-            yield
+            yield left
         finally:
             self._turn.release()
 
     def peek(self, timeout: float | None = None) -> dict[str, ArrayInfo] | None:
         """Waits for the next step and says what the arrays are like in it, without reading it: how large those
         are whose size changes. None at the end."""
-        with self._alone(timeout):
-            if not self._peek(timeout):
+        with self._alone(timeout) as left:
+            if not self._peek(left):
                 self._ended = True
                 return None
             return self.arrays
@@ -128,10 +133,14 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
     def try_read(self) -> ReadStep | None:
         """As `read`, without waiting: gives None if the next step is not there yet, or if there is none
         (`ended`)."""
+        return self._try(None)
+
+    def _try(self, own: _arrays.Bytes | None) -> ReadStep | None:
+        """The next step, if it is there and no other thread takes it, in this memory or its own."""
         if not self._turn.acquire(blocking=False):
             return None
         try:
-            memory = self._try_memory()
+            memory = self._try_memory() if own is None else own
             return None if memory is None else self._found(self._port.try_read(memory), memory)
         finally:
             self._turn.release()
@@ -199,14 +208,9 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
     ) -> ReadStep | None:
         start, own = time.monotonic(), memory()
         while True:
-            if self._turn.acquire(blocking=False):
-                try:
-                    room = own if own is not None else self._try_memory()
-                    found = None if room is None else self._found(self._port.try_read(room), room)
-                finally:
-                    self._turn.release()
-                if found is not None:
-                    return found
+            found = self._try(own)
+            if found is not None:
+                return found
             if self._ended:
                 return None
             await self._wait(start, timeout, "the next step")
@@ -228,8 +232,8 @@ class BundleReader(_BundlePort, ReadsSteps[ReadStep]):
 
     def _again(self, memory: _arrays.Bytes, timeout: float | None) -> ReadStep | None:
         """The next step in the port's own arrays."""
-        with self._alone(timeout):
-            number = self._port.read(memory, timeout)
+        with self._alone(timeout) as left:
+            number = self._port.read(memory, left)
             if self._step is None or number is None:
                 self._step = self._found(number, memory)
             else:

@@ -17,7 +17,6 @@ from polyduct._bundles import (
     empty,
     flatten,
     given,
-    keeps_fields,
     layout_of,
     written_down,
 )
@@ -43,7 +42,7 @@ class BundleWriter(_BundlePort):
         said = flatten("arrays", _dataset.arrays(arrays) if self._about else arrays)
         leaves = {name: layout_of(leaf) for name, leaf in said.items()}
         dtypes = carried(leaves)
-        noted = written_down(leaves, dtypes if keeps_fields(url) else {})
+        noted = written_down(url, leaves, dtypes)
         if self._about is not None:
             noted.append(("", json.dumps(_dataset.attributes(arrays), default=str), None, None))
         own = {**options, "descr": None, "written_down": noted}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from polyduct import _arrays, _dask, _foreign, _native
 from polyduct._arrays import Form, dims, is_text, natural, refused, unmasked
-from polyduct._dtypes import DType, from_elem, is_carried, same, to_descr, to_elem
+from polyduct._dtypes import DType, from_elem, is_carried, kept, same, to_elem
 from polyduct._grids import EVERYTHING
 from polyduct._layouts import Layout, text_of
 from polyduct._pieces import Pieces, pieces
@@ -250,12 +249,13 @@ def flatten(what: str, tree: object) -> dict[str, Any]:
 
 
 def written_down(
-    arrays: Mapping[str, Array], dtypes: Mapping[str, DType]
+    url: str, arrays: Mapping[str, Array], dtypes: Mapping[str, DType]
 ) -> list[tuple[str, str, list[str | None] | None, str | None]]:
-    """What is written down of arrays, for the native module: attributes as JSON, names of dimensions, and these dtypes."""
+    """What is written down of arrays, for the native module: attributes as JSON, names of dimensions, and these dtypes,
+    where the other end keeps them."""
     found = []
     for name, leaf in arrays.items():
-        descr = to_descr(dtypes[name]) if name in dtypes else None
+        descr = kept(url, dtypes[name]) if name in dtypes else None
         if not leaf.attrs and (leaf.dims, descr) == (None, None):
             continue
         try:
@@ -270,11 +270,6 @@ def carried(arrays: Mapping[str, Array]) -> dict[str, DType]:
     """What NumPy takes elements for that are bytes to polyduct."""
     said = {name: to_elem(leaf.dtype)[1] for name, leaf in arrays.items() if leaf.dtype is not None}
     return {name: dtype for name, dtype in said.items() if is_carried(dtype)}
-
-
-def keeps_fields(url: str) -> bool:
-    """Whether the other end keeps what NumPy takes elements for that are bytes to polyduct."""
-    return url.startswith("store:") or url.endswith((".npy", ".npz"))
 
 
 def given(arrays: Mapping[str, Array]) -> list[tuple[str, list[int], str, str | None, int | None]]:
@@ -320,16 +315,21 @@ def described(arrays: list[tuple[str, list[int], str, str, int | None]]) -> dict
 
 
 def expected(layouts: object) -> Callable[[str], DType | None]:
-    """What a reader says that elements are that are bytes to polyduct, by the names of the arrays that it takes."""
-    one = isinstance(layouts, Array)
-    said = {"*": layouts} if one else flatten("layouts", layouts) if isinstance(layouts, Mapping) else {}
-    found = carried({name: leaf for name, leaf in said.items() if isinstance(leaf, Array)})
+    """What a reader says that elements are that are bytes to polyduct, by the names of the arrays that it takes: as the
+    first rule that fits says."""
+    said = {"*": layouts} if isinstance(layouts, (str, Layout, Array)) else flatten("layouts", layouts)
+    dtypes = carried({rule: leaf for rule, leaf in said.items() if isinstance(leaf, Array)})
+    if not dtypes:
+        return lambda name: None
+    # Few rules are patterns.
+    patterns = [rule for rule in said if "*" in rule or "?" in rule]
+    order = {rule: at for at, rule in enumerate(said)}
 
-    def fits(rule: str, name: str) -> bool:
-        pattern = re.escape(rule).replace(r"\*", ".*").replace(r"\?", ".")
-        return rule == name or re.fullmatch(pattern, name, re.DOTALL) is not None
+    def of(name: str) -> DType | None:
+        fitting = [rule for rule in patterns if _native.fits(rule, name)] + [name] * (name in order)
+        return dtypes.get(min(fitting, key=order.__getitem__, default=""))
 
-    return lambda name: next((dtype for rule, dtype in found.items() if fits(rule, name)), None)
+    return of
 
 
 def chosen(choose: Callable[[str, Array], object], arrays: dict[str, Array]) -> dict[str, Any]:

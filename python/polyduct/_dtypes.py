@@ -92,6 +92,19 @@ def to_descr(dtype: DType) -> str | None:
     )
 
 
+def kept(url: str, dtype: DType) -> str | None:
+    """The same, where the other end keeps that."""
+    if url.startswith("store:") or url.endswith((".npy", ".npz")):
+        return to_descr(dtype)
+    if url != "-":
+        return None
+    try:
+        return to_descr(dtype)
+    except WrongType:
+        # It may be a pipe, which carries bytes and nothing else.
+        return None
+
+
 def from_elem(elem: str, descr: str | None = None) -> DType:
     """The dtype of arrays that hold elements of this type, which NumPy takes for what a header describes."""
     plain = _plain(elem)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from polyduct import _native
 from polyduct._arrays import Array, seconds
-from polyduct._dtypes import DType, to_descr, to_elem
+from polyduct._dtypes import kept, to_elem
 from polyduct._port import _ArrayPort
 from polyduct._steps import Fills
 from polyduct.errors import Closed, Misuse, WrongType
@@ -33,7 +33,7 @@ class Writer(_ArrayPort):
         options: dict[str, Any],
     ) -> None:
         elem, local = to_elem(dtype)
-        self._port = _native.open_writer(url, layout, shape, elem, {**options, "descr": _kept(url, local)})
+        self._port = _native.open_writer(url, layout, shape, elem, {**options, "descr": kept(url, local)})
         self._staging: Array | None = None
         self._staged = False
         self._in_place = self._port.in_place
@@ -121,19 +121,6 @@ class Writer(_ArrayPort):
 
     def __enter__(self) -> Writer:
         return self
-
-
-def _kept(url: str, dtype: DType) -> str | None:
-    """What NumPy takes the elements for, where the other end keeps that."""
-    if url.startswith("store:") or url.endswith(".npy"):
-        return to_descr(dtype)
-    if url != "-":
-        return None
-    try:
-        return to_descr(dtype)
-    except WrongType:
-        # It may be a pipe, which carries bytes and nothing else.
-        return None
 
 
 class Step(Fills[Array]):

@@ -173,6 +173,10 @@ def test_what_numpy_takes_elements_for_is_kept(tmp_path: Path) -> None:
     subprocess.run([COMMAND, "cp", tmp_path / "m.npz", tmp_path / "copy.npz"], check=True, capture_output=True)
     with np.load(tmp_path / "copy.npz") as loaded:
         np.testing.assert_array_equal(loaded["p"], values)
+    told = subprocess.run(
+        [COMMAND, "cp", tmp_path / "m.npz", tmp_path / "copy.zarr"], check=True, capture_output=True, text=True
+    )
+    assert "cannot store NumPy's types that" in told.stderr and 'of "name", "p": the bytes are copied' in told.stderr
     # Zarr has no place for it: a reader says what the bytes are.
     with polyduct.open(tmp_path / "m.zarr", "w", arrays=held, **ALONE) as out:
         out.write(said)
@@ -181,6 +185,10 @@ def test_what_numpy_takes_elements_for_is_kept(tmp_path: Path) -> None:
             step = port.read()
             assert step is not None
             np.testing.assert_array_equal(step["p"], values)
+    # The first rule that fits counts.
+    layouts = {"p": "...", "f": "...", "n*": "...", "*": Array(dtype=dtype)}
+    with polyduct.open(tmp_path / "m.zarr", layouts=layouts, **ALONE) as port:
+        assert port.arrays["p"].dtype == "V12"
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

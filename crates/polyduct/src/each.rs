@@ -2,7 +2,7 @@
 
 use crate::files::find_arrays;
 use crate::reader::ReadEnd;
-use crate::{stats, Error, Mode, Reader, Target};
+use crate::{stats, Error, Keeps, Mode, Reader, Target};
 use polyduct_layout::Dataset;
 use polyduct_port::Expect;
 use polyduct_store::disk::{self, folder::is_folder};
@@ -70,14 +70,13 @@ impl Each {
 
     /// Whether a copy says of a step, and of the whole, as far as it keeps that, what these arrays and it say themselves.
     pub fn says_the_same(&self, step: u64, copy: &Each) -> bool {
-        let keeps_whole = |each: &Each| each.target.keeps_attributes().0;
-        self.found.says_no_more(step, &copy.found, keeps_whole(copy))
-            && copy.found.says_no_more(step, &self.found, keeps_whole(self))
+        self.found.says_no_more(step, &copy.found, copy.keeps().whole)
+            && copy.found.says_no_more(step, &self.found, self.keeps().whole)
     }
 
-    /// Whether all that is written down of arrays and groups has a place: in a group of Zarr.
-    pub fn keeps_notes(&self) -> bool {
-        self.target.keeps_attributes() == (true, true, true)
+    /// What they are in has a place for this besides data.
+    pub fn keeps(&self) -> Keeps {
+        self.target.keeps()
     }
 
     /// Attributes of the groups that the arrays are in, by their names, as far as they have some; the empty name is that

@@ -58,5 +58,5 @@ pub use polyduct_port::{
 pub use polyduct_store as store;
 pub use reader::Reader;
 pub use redistribute::redistribute;
-pub use url::{Mode, Target};
+pub use url::{Keeps, Mode, Target};
 pub use writer::{StepMut, Writer};

@@ -28,16 +28,31 @@ pub enum Target {
     Zarr(PathBuf),
 }
 
+/// What an end has a place for besides data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeps {
+    /// Attributes of the whole, where it has several arrays.
+    pub whole: bool,
+    /// Attributes of the groups that arrays are in.
+    pub groups: bool,
+    /// Attributes of arrays ([`Open::attributes`](crate::Open::attributes)).
+    pub attributes: bool,
+    /// Names of dimensions ([`Open::dims`](crate::Open::dims)).
+    pub dims: bool,
+    /// What NumPy takes elements for ([`Open::descr`](crate::Open::descr)).
+    pub descr: bool,
+}
+
 impl Target {
-    /// Whether attributes of several arrays have a place there: those of the whole, of groups in it, and of arrays.
-    pub fn keeps_attributes(&self) -> (bool, bool, bool) {
+    /// What it has a place for besides data.
+    pub fn keeps(&self) -> Keeps {
+        let none = Keeps::default();
         match self {
-            Target::Zarr(_) => (true, true, true),
-            Target::Safetensors(..) | Target::Set(_) => (true, false, false),
-            Target::Store(_) => (false, false, true),
-            Target::Pipe(_) | Target::Net(_) | Target::Npy(_) | Target::Npz(..) | Target::Raw(_) => {
-                (false, false, false)
-            }
+            Target::Zarr(_) => Keeps { whole: true, groups: true, attributes: true, dims: true, ..none },
+            Target::Store(_) => Keeps { attributes: true, descr: true, ..none },
+            Target::Safetensors(..) | Target::Set(_) => Keeps { whole: true, ..none },
+            Target::Npy(_) | Target::Npz(..) => Keeps { descr: true, ..none },
+            Target::Pipe(_) | Target::Net(_) | Target::Raw(_) => none,
         }
     }
 }

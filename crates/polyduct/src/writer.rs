@@ -3,7 +3,7 @@
 mod step;
 
 use crate::files::{fixed_size, needs_dataset, no_arrays, standard_file, write_arrays};
-use crate::{stats, Error, Join, Mode, Target};
+use crate::{stats, Error, Join, Keeps, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
 use polyduct_pipe as pipe;
@@ -23,6 +23,7 @@ pub use step::StepMut;
 /// leaves no complete stream or file behind, and the other units learn it.
 pub struct Writer {
     end: WriteEnd,
+    keeps: Keeps,
     told: stats::Sink,
 }
 
@@ -72,31 +73,12 @@ impl Writer {
                 WriteEnd::File(Box::new(store::FileWriter::open(path, format, data, layout, &options)?))
             }
         };
-        Ok(Writer { end, told: stats::Sink::new(target, Mode::Write, &options.port) })
+        Ok(Writer { end, keeps: target.keeps(), told: stats::Sink::new(target, Mode::Write, &options.port) })
     }
 
-    /// Whether there is a place for what is written down of the array
-    /// ([`Open::attributes`](crate::Open::attributes)).
-    pub fn keeps_attributes(&self) -> bool {
-        match &self.end {
-            WriteEnd::Pipe(_) | WriteEnd::Arrays(_) => false,
-            WriteEnd::File(w) => w.format() == store::Format::Zarr,
-            WriteEnd::Store(_) => true,
-        }
-    }
-
-    /// Whether there is a place for the names of dimensions ([`Open::dims`](crate::Open::dims)).
-    pub fn keeps_dims(&self) -> bool {
-        matches!(&self.end, WriteEnd::File(w) if w.format() == store::Format::Zarr)
-    }
-
-    /// Whether there is a place for what NumPy takes the elements for ([`Open::descr`](crate::Open::descr)).
-    pub fn keeps_descr(&self) -> bool {
-        match &self.end {
-            WriteEnd::Pipe(_) | WriteEnd::Arrays(_) => false,
-            WriteEnd::File(w) => w.format() == store::Format::Npy,
-            WriteEnd::Store(_) => true,
-        }
+    /// What there is a place for besides data.
+    pub fn keeps(&self) -> Keeps {
+        self.keeps
     }
 
     /// The arrays, and where this unit's parts of them lie in a step; none where there is one that has no name.

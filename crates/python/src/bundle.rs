@@ -67,6 +67,12 @@ fn assembly((pieces, axis, stacked): AssemblySpec) -> Assembly {
     Assembly { pieces: pieces.collect(), join }
 }
 
+/// Whether a rule of a reader, a name or a pattern, is of an array.
+#[pyfunction]
+pub fn fits(rule: String, name: &str) -> bool {
+    Rule { pattern: rule, ..Rule::default() }.fits(name)
+}
+
 /// What a port has, as a writer says it.
 pub fn described(arrays: Vec<Array>) -> Vec<ArraySpec> {
     let spec = |array: Array| {

@@ -56,6 +56,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(writer::open_bundle_writer, module)?)?;
     module.add_function(wrap_pyfunction!(reader::open_bundle_reader, module)?)?;
     module.add_function(wrap_pyfunction!(reader::describe, module)?)?;
+    module.add_function(wrap_pyfunction!(bundle::fits, module)?)?;
     module.add_function(wrap_pyfunction!(redistribute::redistribute, module)?)?;
     Ok(())
 }

@@ -18,8 +18,13 @@ impl Slots {
         }
     }
 
+    /// Whether a unit has said other numbers of a step in a slot than these.
+    pub fn said_others(&self, unit: u32, turn: Turn, numbers: &[u64]) -> bool {
+        self.said(unit, turn).is_some_and(|said| said != numbers)
+    }
+
     /// The numbers that a unit has said of a step in a slot; `None` where it has not said all.
-    pub fn said(&self, unit: u32, turn: Turn) -> Option<Vec<u64>> {
+    fn said(&self, unit: u32, turn: Turn) -> Option<Vec<u64>> {
         let number = |word| {
             let (line, at) = self.geometry.brought(turn.slot, unit, word);
             self.line(line).w[at].load(Ordering::Relaxed).checked_sub(1)

@@ -7,7 +7,7 @@ use crate::stream::Steps;
 use polyduct::store::npy::{Descr, Header};
 use polyduct::store::zarr::{Compression, Dims};
 use polyduct::store::Attributes;
-use polyduct::{Error, Mode, Open, Reader, Writer};
+use polyduct::{Error, Keeps, Mode, Open, Reader, Writer};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 
@@ -407,8 +407,8 @@ impl<'a> Target<'a> {
         let To::Port(port) = &self.to else { return Ok(()) };
         let refused = |option| Err(CpError::NoPlace { dst: self.args.dst.clone(), option });
         match self.args {
-            CpArgs { attrs: Some(_), .. } if !port.keeps_attributes() => refused("attrs"),
-            CpArgs { dims: Some(_), .. } if !port.keeps_dims() => refused("dims"),
+            CpArgs { attrs: Some(_), .. } if !port.keeps().attributes => refused("attrs"),
+            CpArgs { dims: Some(_), .. } if !port.keeps().dims => refused("dims"),
             _ => Ok(()),
         }
     }
@@ -426,21 +426,21 @@ impl<'a> Target<'a> {
     /// Says what the target has no place for.
     pub fn say_what_is_lost(&self, source: &Source<'_>) {
         let (src, dst) = (&self.args.src, &self.args.dst);
-        let (keeps_attributes, keeps_descr) = match &self.to {
-            To::Port(port) => (port.keeps_attributes(), port.keeps_descr()),
-            To::Array { .. } => (true, true),
-            To::Stream(output) => (false, output.header.is_some()),
+        let keeps = match &self.to {
+            To::Port(port) => port.keeps(),
+            // It was said of all arrays at once.
+            To::Array { .. } => return,
+            To::Stream(output) => Keeps { descr: output.header.is_some(), ..Keeps::default() },
         };
-        if !source.attributes().is_empty() && !keeps_attributes {
+        if !source.attributes().is_empty() && !keeps.attributes {
             crate::text::say!("polyduct: {dst} cannot store the attributes of {src}: they are not copied");
         }
-        let keeps_dims = matches!(&self.to, To::Port(port) if port.keeps_dims());
-        if source.dims().is_some() && !keeps_dims {
+        if source.dims().is_some() && !keeps.dims {
             crate::text::say!(
                 "polyduct: {dst} cannot store the names of the dimensions of {src}: they are not copied"
             );
         }
-        if let Some(descr) = source.descr().filter(|_| !keeps_descr) {
+        if let Some(descr) = source.descr().filter(|_| !keeps.descr) {
             crate::text::say!(
                 "polyduct: {dst} cannot store NumPy's type of {src}, {descr}: its bytes are copied"
             );

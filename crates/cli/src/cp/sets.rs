@@ -7,7 +7,7 @@ use super::{at_open, of_pattern, port, ports, CpArgs, CpError, Moved};
 use crate::layout::{Dataset, Layout};
 use polyduct::store::file::{Attributes, Notes};
 use polyduct::store::zarr::Compression;
-use polyduct::{open, Array, ArrayPart, Changes, Each, Mode, Open, Rule};
+use polyduct::{open, Array, ArrayPart, Changes, Each, Open, Rule, Writer};
 
 /// Names that are listed in a message.
 const LISTED: usize = 5;
@@ -103,11 +103,11 @@ impl<'a> Set<'a> {
             moved.expect(listed.iter().map(bytes).fold(0, u64::saturating_add));
         }
         let arrays = arrays(args, &listed);
-        if unit == 0 {
-            self.say_what_is_lost(&listed, &each);
-        }
         let to = with_about(self.target(unit), &listed, &each);
         let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
+        if unit == 0 {
+            self.say_what_is_lost(&to, &listed, &each);
+        }
         let copy = || -> Result<(), CpError> {
             for (step, said) in (0..steps).zip(each.values()).filter(|(_, said)| !said.is_empty()) {
                 to.set_values_of(step, said).map_err(&of_dst)?;
@@ -168,16 +168,19 @@ impl<'a> Set<'a> {
             Ok(Array { name: part.name.clone(), dataset, layout, open })
         };
         let arrays: Vec<Array> = from.arrays().iter().map(taken).collect::<Result<_, _>>()?;
-        let mut to = self.target(unit);
-        if !is_pipe(&args.src) {
-            let each = each(args, &args.src, unit, "about")?;
-            let listed = each.arrays().map_err(&of_src)?;
-            if unit == 0 {
-                self.say_what_is_lost(&listed, &each);
+        let target = self.target(unit);
+        let mut to = match is_pipe(&args.src) {
+            true => target.write_arrays(&arrays).map_err(&of_dst)?,
+            false => {
+                let each = each(args, &args.src, unit, "about")?;
+                let listed = each.arrays().map_err(&of_src)?;
+                let to = with_about(target, &listed, &each).write_arrays(&arrays).map_err(&of_dst)?;
+                if unit == 0 {
+                    self.say_what_is_lost(&to, &listed, &each);
+                }
+                to
             }
-            to = with_about(to, &listed, &each);
-        }
-        let mut to = to.write_arrays(&arrays).map_err(&of_dst)?;
+        };
         let mut memory = room(from.local_len_bytes() as u64, &args.src)?;
         let mut count = 0;
         let mut copy = || -> Result<(), CpError> {
@@ -219,29 +222,34 @@ impl<'a> Set<'a> {
         Ok(count)
     }
 
-    /// Says which attributes the target has no place for.
-    fn say_what_is_lost(&self, listed: &[(&str, Dataset, bool)], each: &Each) {
-        let CpArgs { src, dst, .. } = self.args;
-        let Ok(target) = polyduct::url::parse(dst, Mode::Write, |name| std::env::var(name).ok()) else {
-            return;
+    /// Says what the target has no place for.
+    fn say_what_is_lost(&self, to: &Writer, listed: &[(&str, Dataset, bool)], each: &Each) {
+        let keeps = to.keeps();
+        let notes: Vec<(&str, Notes)> = listed.iter().map(|(name, ..)| *name).zip(each.notes()).collect();
+        let arrays = |lost: &dyn Fn(&Notes) -> bool| -> Vec<&str> {
+            notes.iter().filter(|(_, notes)| lost(notes)).map(|(name, _)| *name).collect()
         };
-        let (whole, groups, arrays) = target.keeps_attributes();
-        let of_groups = each.groups().keys().map(String::as_str);
-        let of_groups = of_groups.filter(|name| if name.is_empty() { !whole } else { !groups });
-        let noted =
-            listed.iter().zip(each.notes()).filter(|(_, notes)| !arrays && !notes.attributes.is_empty());
-        let mut lost: Vec<&str> = of_groups.chain(noted.map(|((name, ..), _)| *name)).collect();
-        let more = lost.len().saturating_sub(LISTED);
-        lost.truncate(LISTED);
+        let groups = each.groups().keys().map(String::as_str);
+        let groups: Vec<&str> =
+            groups.filter(|name| if name.is_empty() { !keeps.whole } else { !keeps.groups }).collect();
+        let attributes = arrays(&|notes| !keeps.attributes && !notes.attributes.is_empty());
+        self.say_lost("attributes", &[groups, attributes].concat(), "they are not copied");
+        // A store has them among the attributes.
+        let dims = arrays(&|notes| !keeps.dims && !keeps.attributes && notes.dims.is_some());
+        self.say_lost("names of dimensions", &dims, "they are not copied");
+        let types = arrays(&|notes| !keeps.descr && notes.descr.is_some());
+        self.say_lost("NumPy's types", &types, "the bytes are copied");
+    }
+
+    fn say_lost(&self, what: &str, names: &[&str], then: &str) {
+        let CpArgs { src, dst, .. } = self.args;
         let named = |name: &&str| if name.is_empty() { "the whole".to_owned() } else { format!("{name:?}") };
-        let mut names = lost.iter().map(named).collect::<Vec<_>>().join(", ");
-        if more > 0 {
-            names += &format!(" and {more} more");
+        let mut listed = names.iter().take(LISTED).map(named).collect::<Vec<_>>().join(", ");
+        if names.len() > LISTED {
+            listed += &format!(" and {} more", names.len() - LISTED);
         }
-        if !lost.is_empty() {
-            crate::text::say!(
-                "polyduct: {dst} cannot store attributes that {src} has of {names}: they are not copied"
-            );
+        if !names.is_empty() {
+            crate::text::say!("polyduct: {dst} cannot store {what} that {src} has of {listed}: {then}");
         }
     }
 
@@ -281,7 +289,7 @@ impl<'a> Set<'a> {
         if let Some(step) = (0..most).find(|&step| !left.says_the_same(step, &right)) {
             return Err(differ(format!("the values of step {step} are others in {}", args.dst)));
         }
-        if left.keeps_notes() && right.keeps_notes() {
+        if left.keeps().groups && right.keeps().groups {
             // What had no name has one now.
             let named = |notes: &Notes| notes.dims.clone().filter(|dims| dims.iter().all(Option::is_some));
             let differs = |(_, (ours, theirs)): &(_, (Notes, Notes))| {

@@ -314,7 +314,7 @@ impl StepHub {
             {
                 if let Begin::Fill(turn) = begin {
                     // Readers may know already what its predecessor brought of a step.
-                    match n < m.published && slots.said(number, turn).is_some_and(|before| before != *said) {
+                    match n < m.published && slots.said_others(number, turn, said) {
                         true => slots.fail(Fault::Aborted { unit: m.unit }),
                         false => slots.bring(number, turn, said),
                     }

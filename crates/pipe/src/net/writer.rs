@@ -157,8 +157,7 @@ impl WriterEnd for Sending {
         match (&mut self.control, begin) {
             (Control::Host { slots, shared, published, .. }, begin) => {
                 if let Begin::Fill(turn) = begin {
-                    let before = slots.said(port.me.unit, turn).filter(|_| n < *published);
-                    if before.is_some_and(|before| before != said) {
+                    if n < *published && slots.said_others(port.me.unit, turn, said) {
                         return Err(brings_otherwise(port, n));
                     }
                     slots.bring(port.me.unit, turn, said);

@@ -124,7 +124,7 @@ impl FolderWriter {
         }
         let wanted = |(array, growing): (&Array, &Option<Growing>)| {
             let is_constant = array.open == Some(Changes::Never);
-            let Notes { mut attributes, dims, descr } =
+            let Notes { mut attributes, dims, .. } =
                 options.notes.get(&array.name).cloned().unwrap_or_default();
             if let Some(dims) = dims {
                 attributes.insert("dims".into(), dims.into());
@@ -138,7 +138,7 @@ impl FolderWriter {
                 dataset,
                 layout,
                 attributes,
-                descr: descr.filter(|descr| descr.elem() == Some(array.dataset.elem())),
+                descr: options.descr_of(array).cloned(),
                 stepped: options.stepped && !is_constant && growing.is_none(),
                 growing: growing.clone(),
             })

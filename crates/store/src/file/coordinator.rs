@@ -27,9 +27,10 @@ struct Part {
 }
 
 /// When a file gets its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placed {
     /// As soon as it is complete.
+    #[default]
     Alone,
     /// When unit 0 says so: others are to be complete before.
     Together,

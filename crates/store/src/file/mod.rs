@@ -159,7 +159,8 @@ pub struct Options {
     /// a store's new dataset. Unit 0's count.
     pub attributes: Attributes,
     /// What is written down of each of several arrays and of the groups that they are in, by its name; the empty name
-    /// is that of the whole, of which groups of Zarr and safetensors files keep attributes. Unit 0's count.
+    /// is that of the whole, of which groups of Zarr and safetensors files keep attributes. Unit 0's count; where data
+    /// begin depends on it, in `.npy`, `.npz` and safetensors files, all units must say the same.
     pub notes: BTreeMap<String, Notes>,
     /// What they call its dimensions, that of the steps included, where its form has a place for that: Zarr.
     /// Unit 0's count.
@@ -290,7 +291,7 @@ impl Options {
     }
 
     /// What NumPy takes the elements of one of several arrays for, where they are as long as that says.
-    fn descr_of(&self, array: &polyduct_port::Array) -> Option<&Descr> {
+    pub(crate) fn descr_of(&self, array: &polyduct_port::Array) -> Option<&Descr> {
         let descr = self.notes.get(&array.name)?.descr.as_ref()?;
         (descr.elem() == Some(array.dataset.elem())).then_some(descr)
     }

@@ -66,11 +66,13 @@ impl Packed {
             let descr = options.descr_of(a).map_or("", Descr::as_str);
             format!("{:?} {} {descr} {:?};", a.name, a.dataset.elem(), a.dataset.shape())
         };
-        let whole = Value::Object(options.attributes_of("")).to_string();
-        let hash = fnv1a(arrays.iter().map(of).chain([whole]).collect::<String>().bytes());
+        let mut said: String = arrays.iter().map(of).collect();
         match format {
-            Format::Npz => Ok(Packed::npz(arrays, options, hash)),
-            _ => Packed::safetensors(arrays, options, hash, path),
+            Format::Npz => Ok(Packed::npz(arrays, options, fnv1a(said.bytes()))),
+            _ => {
+                said += &Value::Object(options.attributes_of("")).to_string();
+                Packed::safetensors(arrays, options, fnv1a(said.bytes()), path)
+            }
         }
     }
 

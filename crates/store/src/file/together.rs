@@ -10,18 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The other units, where they are needed. Clones share them: the files of a set.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Together {
     shared: Arc<Mutex<Shared>>,
     placed: Placed,
     /// Whether one of the files will not be, as unit 0 knows.
     failed: Arc<AtomicBool>,
-}
-
-impl Default for Together {
-    fn default() -> Together {
-        Together { shared: Arc::default(), placed: Placed::Alone, failed: Arc::default() }
-    }
 }
 
 #[derive(Default)]
