@@ -32,6 +32,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
     ),
     (
+        "polyduct-stream",
+        &["polyduct-layout", "polyduct-copy", "polyduct-os", "polyduct-message", "polyduct-port"],
+    ),
+    (
         "polyduct",
         &[
             "polyduct-layout",
@@ -41,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-port",
             "polyduct-pipe",
             "polyduct-store",
+            "polyduct-stream",
         ],
     ),
     ("polyduct-cli", &["polyduct"]),

@@ -1,0 +1,185 @@
+//! The control interface: what is asked of a stream manager, and what it says of itself (iWarp's network interface,
+//! sections 5.1 and 5.3.1).
+
+use crate::Format;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id!(
+    /// A logical connection between a program and a place outside. Numbers are not used again.
+    ConnectionId
+);
+id!(
+    /// A stream: a transfer over a connection. Numbers are not used again.
+    StreamId
+);
+id!(
+    /// Streams that move in lock step.
+    GroupId
+);
+
+/// Which way data go, seen from the parallel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// To the outside.
+    Transmit,
+    /// From the outside.
+    Receive,
+}
+
+/// A stream that is to be registered.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Over which connection: its streams move one after the other, in the order of registration.
+    pub connection: ConnectionId,
+    /// Which way.
+    pub direction: Direction,
+    /// How its data are cut.
+    pub format: Format,
+    /// Buffers of a transfer unit each: two, for one to be filled while the other is sent; more where lanes are long.
+    pub buffers: u32,
+    /// Bytes of each buffer besides the transfer unit: headers are formed in place.
+    pub headroom: u64,
+    /// Streams that end before this one begins: *sequencing*.
+    pub after: Vec<StreamId>,
+    /// The streams of a group move in lock step: *synchronisation* at the interval of a step.
+    pub group: Option<GroupId>,
+    /// Steps that it moves before it gives its buffers and lanes to others that wait, at least 1.
+    pub quantum: u32,
+    /// Streams of a higher priority go first.
+    pub priority: i32,
+    /// Keeps its buffers and lanes for as long as it is there.
+    pub permanent: bool,
+}
+
+impl Spec {
+    /// A stream with two buffers, a quantum of one step and no ties to others.
+    pub fn new(connection: ConnectionId, direction: Direction, format: Format) -> Spec {
+        Spec {
+            connection,
+            direction,
+            format,
+            buffers: 2,
+            headroom: 0,
+            after: Vec::new(),
+            group: None,
+            quantum: 1,
+            priority: 0,
+            permanent: false,
+        }
+    }
+
+    /// Bytes of its buffers.
+    pub fn buffer_bytes(&self) -> u64 {
+        let each = self.format.tu_bytes().saturating_add(self.headroom);
+        each.saturating_mul(self.buffers.into())
+    }
+}
+
+/// What a stream's next step waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "state", content = "waits_for")]
+pub enum State {
+    /// The dependence resolver has it: it waits for this.
+    Inactive(WaitsFor),
+    /// It waits for buffers and lanes.
+    Pending,
+    /// It has buffers and lanes.
+    Active,
+    /// It has ended, with all of its steps.
+    Ended,
+    /// It has failed, or was closed before its end.
+    Failed,
+}
+
+/// Why a stream is inactive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitsFor {
+    /// For somebody who lets it go on.
+    Resume,
+    /// For the end of another stream.
+    Stream(StreamId),
+    /// For another of its group, which is a step behind.
+    Group(StreamId),
+    /// For a step.
+    Data,
+}
+
+/// A stream, as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamStatus {
+    /// Its number.
+    pub stream: StreamId,
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// What the connection was said to be.
+    pub name: String,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// Where it is.
+    #[serde(flatten)]
+    pub state: State,
+    /// Its group.
+    pub group: Option<GroupId>,
+    /// Its priority.
+    pub priority: i32,
+    /// Its quantum, in steps.
+    pub quantum: u32,
+    /// Whether its buffers and lanes are its own.
+    pub permanent: bool,
+    /// Steps that are there, and have not been moved.
+    pub waiting: u64,
+    /// Steps that were moved.
+    pub steps: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Bytes of its buffers while it is active.
+    pub buffer_bytes: u64,
+    /// Its lanes.
+    pub lanes: u32,
+    /// How long steps waited for buffers and lanes, in sum.
+    #[serde(serialize_with = "seconds")]
+    pub pending: Duration,
+    /// How long it moved steps, in sum: what was moved in that time is its rate.
+    #[serde(serialize_with = "seconds")]
+    pub moving: Duration,
+    /// Why it failed.
+    pub why: Option<String>,
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+/// All that a manager has.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Streams, in the order of their numbers.
+    pub streams: Vec<StreamStatus>,
+    /// Bytes of buffers that there may be.
+    pub buffer_bytes: u64,
+    /// Of these, not in use.
+    pub free_bytes: u64,
+    /// Lanes that there may be.
+    pub lanes: u32,
+    /// Of these, not in use.
+    pub free_lanes: u32,
+}
