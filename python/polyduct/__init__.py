@@ -121,10 +121,12 @@ from polyduct.errors import (
     RegionError as RegionError,
     StoreError as StoreError,
     Stranger as Stranger,
+    StreamBroken as StreamBroken,
     SystemRefused as SystemRefused,
     TimeoutError as TimeoutError,
     UnevenSteps as UnevenSteps,
     UnknownHandler as UnknownHandler,
+    Unreachable as Unreachable,
     WrongSize as WrongSize,
     WrongType as WrongType,
 )

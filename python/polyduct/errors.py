@@ -224,6 +224,21 @@ class PeerAborted(Error, ConnectionError):
     program: int | None = None
 
 
+class Unreachable(Error, ConnectionError):
+    """Nobody was at the other end of a stream, or this side cannot listen there."""
+
+    place: str | None = None
+
+
+class StreamBroken(Error, ConnectionError):
+    """A stream ended before its program did: the other end closed or broke, sent what is not its form, or somebody stopped
+    it."""
+
+    place: str | None = None
+    step: int | None = None
+    """The step that did not arrive, where that is known."""
+
+
 class UnevenSteps(Error, ConnectionError):
     """The units of a program closed after different numbers of steps."""
 

@@ -13,7 +13,6 @@ mod run;
 mod show;
 mod signals;
 mod store;
-mod stream;
 #[doc(hidden)]
 pub mod svg;
 #[doc(hidden)]

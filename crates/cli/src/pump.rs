@@ -2,8 +2,8 @@
 //! bytes between an ordinary pipe and a port.
 
 use crate::run::READER_GONE;
-use crate::stream::{Steps, StreamError};
 use crate::text::at_url;
+use polyduct::plain::{Steps, StreamError};
 use polyduct::{open, Open, Writer};
 use polyduct::{Mismatch, PipeError, Refusal};
 use std::fs::File;

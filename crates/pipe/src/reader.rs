@@ -1,6 +1,7 @@
 //! The reading side of a pipe.
 
 mod end;
+mod stretch;
 
 use crate::bind::{check_rules, from_wire, PARTNER};
 use crate::domain::{Addresses, DomainOptions};
@@ -21,6 +22,7 @@ use polyduct_port::{
 };
 use polyduct_slots::{Next, Turn};
 use std::time::Duration;
+pub use stretch::Stretches;
 
 /// What came of a look for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

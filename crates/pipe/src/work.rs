@@ -7,7 +7,7 @@ use crate::bind::{bind_readers, bind_writers, Kinds, Taken};
 use crate::error::{Mismatch, Refusal};
 use crate::port::kernels;
 use crate::threads::Threads;
-use crate::wire::{Array, Takes, VALUES};
+use crate::wire::{Array, Takes, Wish, VALUES};
 use changing::Changing;
 use polyduct_copy::{as_shared, Conversion, CopyError, Dest, Kernels, Source};
 use polyduct_layout::{LayoutError, Loop, OpTable, Plan, Transfer, Window};
@@ -222,6 +222,8 @@ pub struct Work {
     pub threads: Threads,
     /// What changes from step to step.
     changing: Option<Box<Changing>>,
+    /// What the writers bring, where it is one array whose size does not change, and how many they are.
+    single: Option<Box<(Array, u32)>>,
 }
 
 impl Work {
@@ -254,13 +256,32 @@ impl Work {
             kernels,
             threads,
             changing,
+            single: None,
         };
+        if let ([array], false) = (arrays, work.changes()) {
+            work.single = Some(Box::new((array.clone(), writers)));
+        }
         if work.arrays.len() > 1 {
             let Work { supplies, arrays, .. } = &mut work;
             supplies.iter_mut().for_each(|supply| supply.pack(arrays));
         }
         work.settle();
         Ok(work)
+    }
+
+    /// What a unit gets that has the bytes of the row-major array from `index` times `len` on, `len` of them: the part of
+    /// one unit of many, each of which has one stripe. `None` where there is no single array whose size does not change.
+    ///
+    /// # Errors
+    /// As [`bind`](Work::bind).
+    pub fn stretch(&self, len: u64, index: u32) -> Option<Result<Work, Refusal>> {
+        let (array, writers) = self.single.as_deref()?;
+        let dataset = self.arrays.first()?.mapping.dataset();
+        let count = u32::try_from(dataset.len_bytes().div_ceil(len.max(1))).ok()?.max(1);
+        let elem = Some(dataset.elem().to_string());
+        let wish = Wish { layout: format!("stripe({len})"), shape: None, elem, convert: true, of: None };
+        let work = Work::bind(std::slice::from_ref(array), *writers, &Takes::One(wish), (index, count));
+        Some(work.map(|work| Work { threads: self.threads, ..work }))
     }
 
     /// Whether sizes change from step to step.

@@ -113,7 +113,7 @@ impl Each {
             let (layout, expect) = (layout(array.name(), array.dataset()?), own.expected(&array));
             let port = FileReader::of(array, steps, &layout, &expect, &own.options)?;
             let told = stats::Sink::new(&own.target, Mode::Read, &own.options.port);
-            Ok(Reader { end: ReadEnd::File(Box::new(port)), told })
+            Ok(Reader { end: ReadEnd::File(Box::new(port)), carrier: None, told })
         })
     }
 }
@@ -135,7 +135,7 @@ pub(crate) fn has_names(target: &Target) -> Result<Option<bool>, Error> {
             let (dir, folder) = disk::split_folder(path)?;
             Ok(Some(is_folder(&dir, &folder)?))
         }
-        Target::Pipe(_) | Target::Net(_) => Ok(None),
+        Target::Pipe(_) | Target::Net(_) | Target::Stream(_) => Ok(None),
         _ => Ok(Some(false)),
     }
 }

@@ -56,6 +56,9 @@ pub enum Error {
     /// What only stores over many disks meet.
     #[error(transparent)]
     Store(Box<StoreError>),
+    /// What only streams meet.
+    #[error(transparent)]
+    Stream(std::sync::Arc<polyduct_stream::StreamError>),
     /// Messages.
     #[error(transparent)]
     Message(Box<polyduct_message::MessageError>),
@@ -80,6 +83,12 @@ impl From<polyduct_message::MessageError> for Error {
 }
 
 // What all ports have in common is found in one place, whatever port it was.
+
+impl From<polyduct_stream::StreamError> for Error {
+    fn from(e: polyduct_stream::StreamError) -> Error {
+        Error::Stream(std::sync::Arc::new(e))
+    }
+}
 
 impl From<PipeError> for Error {
     fn from(e: PipeError) -> Error {

@@ -21,7 +21,7 @@ pub(crate) fn standard_file<'a>(
             let what = "a set of files has several arrays, each with a layout of its own (arrays, layouts)";
             return Err(Error::Misuse { what: what.into() });
         }
-        Target::Pipe(_) | Target::Net(_) | Target::Store(_) => {
+        Target::Pipe(_) | Target::Net(_) | Target::Store(_) | Target::Stream(_) => {
             return Err(Error::Misuse { what: "a pipe or a store is no file".into() })
         }
     };

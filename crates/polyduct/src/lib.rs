@@ -31,9 +31,12 @@ mod error;
 mod files;
 pub mod host;
 mod open;
+#[doc(hidden)]
+pub mod plain;
 mod reader;
 mod redistribute;
 mod stats;
+mod streams;
 #[doc(hidden)]
 pub mod url;
 mod writer;
@@ -56,7 +59,9 @@ pub use polyduct_port::{
     MAX_UNITS,
 };
 pub use polyduct_store as store;
+pub use polyduct_stream as stream;
 pub use reader::Reader;
 pub use redistribute::redistribute;
+pub use streams::{Form, StreamTarget};
 pub use url::{Keeps, Mode, Target};
 pub use writer::{StepMut, Writer};

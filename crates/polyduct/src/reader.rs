@@ -3,6 +3,7 @@
 use crate::at::{At, Rows};
 use crate::files::{find_arrays, no_arrays, standard_file};
 use crate::open::Taken;
+use crate::streams::{why, Carrier};
 use crate::{stats, Error, Join, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -19,6 +20,8 @@ use polyduct_store::{self as store, disk, Attributes};
 /// One unit's reading port.
 pub struct Reader {
     pub(crate) end: ReadEnd,
+    /// Where the other end is beyond a gateway.
+    pub(crate) carrier: Option<Carrier>,
     pub(crate) told: stats::Sink,
 }
 
@@ -41,6 +44,10 @@ pub(crate) fn describe(
             let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
             Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
         }
+        Target::Stream(target) => {
+            let what = format!("{}: what a stream brings is known only to who reads it", target.place);
+            Err(Error::Misuse { what })
+        }
         file => Ok(find_arrays(file, options)?.1.describe()?),
     }
 }
@@ -56,7 +63,13 @@ impl Reader {
             Taken::One(layout, expect) => pipe::Reader::open(at, layout, expect, options),
             Taken::Named(rules) => pipe::Reader::open_arrays(at, rules, options),
         };
+        let mut carrier = None;
         let end = match (target, taken) {
+            (Target::Stream(target), _) => {
+                let carrier = carrier.insert(Carrier::receive(target, &options.port)?);
+                let opened = pipe(carrier.pipe().into(), &options.port);
+                ReadEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
+            }
             (Target::Pipe(name), _) => ReadEnd::Pipe(Box::new(pipe(name.into(), &options.port)?)),
             (Target::Net(place), _) => {
                 let trust = trust.map_or_else(|| place.trust_from_env(), Ok)?;
@@ -76,7 +89,7 @@ impl Reader {
                 ReadEnd::File(Box::new(store::FileReader::open(path, format, layout, expect, &options)?))
             }
         };
-        Ok(Reader { end, told: stats::Sink::new(target, Mode::Read, &options.port) })
+        Ok(Reader { end, carrier, told: stats::Sink::new(target, Mode::Read, &options.port) })
     }
 
     /// Shape and element type of what this unit reads.
@@ -144,7 +157,7 @@ impl Reader {
     /// As [`read`](Self::read); [`Error::Misuse`] where this carries one array without a name.
     pub fn peek(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
-            ReadEnd::Pipe(r) => Ok(r.peek()?),
+            ReadEnd::Pipe(r) => r.peek().map_err(|e| why(&mut self.carrier, e)),
             ReadEnd::Arrays(r) => Ok(r.peek()?),
             ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
@@ -157,7 +170,7 @@ impl Reader {
     /// As there.
     pub fn hold(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.end {
-            ReadEnd::Pipe(r) => Ok(r.hold()?),
+            ReadEnd::Pipe(r) => r.hold().map_err(|e| why(&mut self.carrier, e)),
             _ => self.peek(),
         }
     }
@@ -199,7 +212,7 @@ impl Reader {
     /// As [`read`](Self::read); [`Error::Misuse`] where this carries one array without a name.
     pub fn read_arrays(&mut self, parts: &mut [&mut [u8]]) -> Result<Option<u64>, Error> {
         match &mut self.end {
-            ReadEnd::Pipe(r) => Ok(r.read_arrays(parts)?),
+            ReadEnd::Pipe(r) => r.read_arrays(parts).map_err(|e| why(&mut self.carrier, e)),
             ReadEnd::Arrays(r) => Ok(r.read_arrays(parts)?),
             ReadEnd::File(_) | ReadEnd::Store(_) => Err(no_arrays()),
         }
@@ -213,7 +226,7 @@ impl Reader {
     /// peers, after which it cannot. After an error the content of `part` is undefined.
     pub fn read(&mut self, part: &mut [u8]) -> Result<Option<u64>, Error> {
         match &mut self.end {
-            ReadEnd::Pipe(r) => Ok(r.read(part)?),
+            ReadEnd::Pipe(r) => r.read(part).map_err(|e| why(&mut self.carrier, e)),
             ReadEnd::File(r) => Ok(r.read(part)?),
             ReadEnd::Arrays(r) => Ok(r.read(part)?),
             ReadEnd::Store(r) => Ok(r.read(part)?),
@@ -268,7 +281,7 @@ impl Reader {
     /// As [`read`](Self::read), without the waiting.
     pub fn try_read(&mut self, part: &mut [u8]) -> Result<Tried, Error> {
         match &mut self.end {
-            ReadEnd::Pipe(r) => Ok(r.try_read(part)?),
+            ReadEnd::Pipe(r) => r.try_read(part).map_err(|e| why(&mut self.carrier, e)),
             _ => Ok(self.read(part)?.map_or(Tried::End, Tried::Step)),
         }
     }
@@ -380,7 +393,7 @@ impl Reader {
     /// The error that the port failed with before.
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
-            ReadEnd::Pipe(r) => r.close().map_err(Error::from),
+            ReadEnd::Pipe(r) => r.close().map_err(|e| why(&mut self.carrier, e)),
             ReadEnd::File(r) => Ok(r.close()),
             ReadEnd::Arrays(r) => Ok(r.close()),
             ReadEnd::Store(r) => Ok(r.close()),

@@ -1,8 +1,12 @@
 //! Parses the names of ports and domains.
 
+use crate::streams::{Form, StreamTarget};
 use crate::Error;
 use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::PipeAddress;
+use polyduct_stream::format::MAX_LANES;
+use polyduct_stream::{Place, Protocol};
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// The other end of a port.
@@ -12,6 +16,8 @@ pub enum Target {
     Pipe(String),
     /// `pipe://HOST:PORT/NAME`: programs on several hosts; the writers' unit 0 listens at HOST:PORT.
     Net(PipeAddress),
+    /// `tcp://HOST:PORT`: an ordinary program, by way of a gateway.
+    Stream(StreamTarget),
     /// `PATH.npy`.
     Npy(PathBuf),
     /// `PATH.npz`, NumPy's archive of several arrays, or `PATH.npz#NAME` for one of them, which can be read.
@@ -52,7 +58,7 @@ impl Target {
             Target::Store(_) => Keeps { attributes: true, descr: true, ..none },
             Target::Safetensors(..) | Target::Set(_) => Keeps { whole: true, ..none },
             Target::Npy(_) | Target::Npz(..) => Keeps { descr: true, ..none },
-            Target::Pipe(_) | Target::Net(_) | Target::Raw(_) => none,
+            Target::Pipe(_) | Target::Net(_) | Target::Raw(_) | Target::Stream(_) => none,
         }
     }
 }
@@ -78,7 +84,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str =
-    "expected pipe:NAME, pipe://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -125,7 +131,7 @@ impl Target {
     /// The path of a file or directory; `None` for a pipe, and for a dataset in a store.
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
-            Target::Pipe(_) | Target::Net(_) | Target::Store(_) => None,
+            Target::Pipe(_) | Target::Net(_) | Target::Store(_) | Target::Stream(_) => None,
             Target::Npy(path)
             | Target::Npz(path, _)
             | Target::Raw(path)
@@ -181,6 +187,12 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             path => Ok(Target::Store(path.into())),
         };
     }
+    if let Some((scheme @ "tcp", rest)) = url.split_once("://") {
+        return match stream(rest) {
+            Ok(target) => Ok(Target::Stream(target)),
+            Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
+        };
+    }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
         None if url.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme)) => {
@@ -233,6 +245,54 @@ fn place(text: &str) -> Result<PipeAddress, (usize, &'static str)> {
     }
 }
 
+/// Understands `[HOST]:PORT[?NAME=VALUE&…]`.
+fn stream(text: &str) -> Result<StreamTarget, (usize, Cow<'static, str>)> {
+    let listens = text.starts_with(':');
+    // A place to listen at is that of some host.
+    let whole = if listens { format!("x{text}") } else { text.to_owned() };
+    let (host, port, end) =
+        socket(&whole).map_err(|(at, why)| (at - usize::from(listens && at > 0), why.into()))?;
+    let end = end - usize::from(listens);
+    let mut target = StreamTarget {
+        place: Place::new(Protocol::Tcp, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
+        form: Form::Raw,
+    };
+    let chars = |byte: usize| text[..byte].chars().count();
+    let Some(query) = text[end..].strip_prefix('?') else {
+        return if text[end..].is_empty() {
+            Ok(target)
+        } else {
+            Err((chars(end), "expected nothing more, or ?,".into()))
+        };
+    };
+    let mut at = end + 1;
+    for word in query.split('&') {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let wrong = |expected: &str| {
+            Err((chars(at + (word.len() - value.len())), format!("{name}: expected {expected}").into()))
+        };
+        match name {
+            "form" => match value {
+                "raw" => target.form = Form::Raw,
+                "npy" => target.form = Form::Npy,
+                "length" => target.form = Form::Length,
+                _ => return wrong("raw, npy or length"),
+            },
+            "lanes" => match value.parse() {
+                Ok(lanes @ 1..=MAX_LANES) => target.place.lanes = lanes,
+                _ => return wrong("1 to 64"),
+            },
+            "su" => match value.parse() {
+                Ok(su @ 512..=0x400_0000) => target.place.su = su,
+                _ => return wrong("bytes of a striping unit, 512 to 67108864"),
+            },
+            _ => return Err((chars(at), "expected form=, lanes= or su=".into())),
+        }
+        at += word.len() + 1;
+    }
+    Ok(target)
+}
+
 /// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where
 /// they end. What is wrong comes with where, in characters from 0.
 fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
@@ -256,7 +316,7 @@ fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
     let Some(rest) = text[after..].strip_prefix(':') else {
         return Err((at(after), "expected :PORT, the port at which unit 0 listens,"));
     };
-    let digits = rest.find('/').unwrap_or(rest.len());
+    let digits = rest.find(['/', '?']).unwrap_or(rest.len());
     let port = rest[..digits].parse().ok().filter(|&port: &u16| port > 0);
     let plain = rest[..digits].chars().all(|c| c.is_ascii_digit());
     let Some(port) = port.filter(|_| plain) else {

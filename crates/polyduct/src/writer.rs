@@ -3,6 +3,7 @@
 mod step;
 
 use crate::files::{fixed_size, needs_dataset, no_arrays, standard_file, write_arrays};
+use crate::streams::{why, Carrier};
 use crate::{stats, Error, Join, Keeps, Mode, Target};
 use polyduct_layout::{Dataset, Mapping};
 use polyduct_message::Domain;
@@ -23,6 +24,9 @@ pub use step::StepMut;
 /// leaves no complete stream or file behind, and the other units learn it.
 pub struct Writer {
     end: WriteEnd,
+    /// Where the other end is beyond a gateway.
+    carrier: Option<Carrier>,
+    options: polyduct_port::Options,
     keeps: Keeps,
     told: stats::Sink,
 }
@@ -47,7 +51,13 @@ impl Writer {
             let what = "only what is in a store can be appended to (store:DIR/NAME)";
             return Err(Error::Misuse { what: what.into() });
         }
+        let mut carrier = None;
         let end = match target {
+            Target::Stream(target) => {
+                let carrier = carrier.insert(Carrier::transmit(target, given, &options.port)?);
+                let opened = pipe::Writer::open(carrier.pipe(), given, layout, &options.port);
+                WriteEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
+            }
             Target::Pipe(name) => {
                 WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, &options.port)?))
             }
@@ -73,7 +83,8 @@ impl Writer {
                 WriteEnd::File(Box::new(store::FileWriter::open(path, format, data, layout, &options)?))
             }
         };
-        Ok(Writer { end, keeps: target.keeps(), told: stats::Sink::new(target, Mode::Write, &options.port) })
+        let (told, keeps) = (stats::Sink::new(target, Mode::Write, &options.port), target.keeps());
+        Ok(Writer { end, carrier, options: options.port.clone(), keeps, told })
     }
 
     /// What there is a place for besides data.
@@ -133,7 +144,10 @@ impl Writer {
     /// After a timeout or an interrupt the port can be used again; after the loss of a peer it cannot.
     pub fn step(&mut self) -> Result<StepMut<'_>, Error> {
         match &mut self.end {
-            WriteEnd::Pipe(w) => Ok(StepMut(StepEnd::Pipe(w.step()?))),
+            WriteEnd::Pipe(w) => match w.step() {
+                Ok(step) => Ok(StepMut(StepEnd::Pipe(step))),
+                Err(error) => Err(why(&mut self.carrier, error)),
+            },
             WriteEnd::File(w) => Ok(StepMut(StepEnd::File(w.step_mut()?))),
             WriteEnd::Arrays(w) => Ok(StepMut(StepEnd::Arrays(w.step_mut()?))),
             WriteEnd::Store(w) => Ok(StepMut(StepEnd::Store(w.step_mut()?))),
@@ -146,7 +160,10 @@ impl Writer {
     /// As [`step`](Self::step), without the waiting.
     pub fn try_step(&mut self) -> Result<Option<StepMut<'_>>, Error> {
         match &mut self.end {
-            WriteEnd::Pipe(w) => Ok(w.try_step()?.map(|step| StepMut(StepEnd::Pipe(step)))),
+            WriteEnd::Pipe(w) => match w.try_step() {
+                Ok(step) => Ok(step.map(|step| StepMut(StepEnd::Pipe(step)))),
+                Err(error) => Err(why(&mut self.carrier, error)),
+            },
             WriteEnd::File(w) => Ok(Some(StepMut(StepEnd::File(w.step_mut()?)))),
             WriteEnd::Arrays(w) => Ok(Some(StepMut(StepEnd::Arrays(w.step_mut()?)))),
             WriteEnd::Store(w) => Ok(Some(StepMut(StepEnd::Store(w.step_mut()?)))),
@@ -185,7 +202,7 @@ impl Writer {
     /// A part of the wrong size, and as [`step`](Writer::step).
     pub fn write(&mut self, part: &[u8]) -> Result<bool, Error> {
         match &mut self.end {
-            WriteEnd::Pipe(w) => Ok(w.write(part)?),
+            WriteEnd::Pipe(w) => w.write(part).map_err(|e| why(&mut self.carrier, e)),
             WriteEnd::File(w) => Ok(w.write(part).map(|()| true)?),
             WriteEnd::Arrays(w) => Ok(w.write(part).map(|()| true)?),
             WriteEnd::Store(w) => Ok(w.write(part).map(|()| true)?),
@@ -199,7 +216,7 @@ impl Writer {
     /// As [`write`](Self::write); [`Error::Misuse`] where this carries one array without a name.
     pub fn write_arrays(&mut self, parts: &[&[u8]]) -> Result<bool, Error> {
         match &mut self.end {
-            WriteEnd::Pipe(w) => Ok(w.write_arrays(parts)?),
+            WriteEnd::Pipe(w) => w.write_arrays(parts).map_err(|e| why(&mut self.carrier, e)),
             WriteEnd::Arrays(w) => Ok(w.write_arrays(parts).map(|()| true)?),
             WriteEnd::File(_) | WriteEnd::Store(_) => Err(no_arrays()),
         }
@@ -378,7 +395,11 @@ impl Writer {
     /// The error that the port failed with before, or that completing the file met.
     pub fn close(&mut self) -> Result<Stats, Error> {
         let closed = match &mut self.end {
-            WriteEnd::Pipe(w) => w.close().map_err(Error::from),
+            WriteEnd::Pipe(w) => {
+                let closed = w.close().map_err(|e| why(&mut self.carrier, e));
+                let carried = self.carrier.take().map_or(Ok(()), |mut carrier| carrier.finish(&self.options));
+                closed.and_then(|stats| carried.map(|()| stats))
+            }
             WriteEnd::File(w) => w.close().map_err(Error::from),
             WriteEnd::Arrays(w) => w.close().map_err(Error::from),
             WriteEnd::Store(w) => w.close().map_err(Error::from),
@@ -390,7 +411,10 @@ impl Writer {
     /// Gives up: the other units get an error, and no file appears.
     pub fn abort(&mut self) {
         match &mut self.end {
-            WriteEnd::Pipe(w) => w.abort(),
+            WriteEnd::Pipe(w) => {
+                w.abort();
+                self.carrier = None;
+            }
             WriteEnd::File(w) => w.abort(""),
             WriteEnd::Arrays(w) => w.abort(""),
             WriteEnd::Store(w) => w.abort(),

@@ -6,6 +6,7 @@ use polyduct::message::domain::{directory::HandlerError, pending::CallError};
 use polyduct::message::meeting::{JoinRefusal, Refusal as Refused};
 use polyduct::message::{ConfigError, MessageError};
 use polyduct::store::{disk::StoreError, volume::units::Cause, volume::VolumeError, FileError};
+use polyduct::stream::StreamError;
 use polyduct::{
     layout::LayoutError, BundleError, Error, Mismatch, Peer, PipeError, PortError, PortName, Reached,
     Refusal, Side, UnitName,
@@ -48,6 +49,7 @@ fn classify(error: &Error) -> Class {
         }
         Error::File(e) => file(e),
         Error::Store(e) => store(e),
+        Error::Stream(e) => stream(e),
         Error::Message(e) => message(e),
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
         _ => ("Error", vec![]),
@@ -239,6 +241,23 @@ fn message(error: &MessageError) -> Class {
         MessageError::Interrupted => ("Interrupted", vec![]),
         MessageError::System(e) => system(e),
         _ => ("Error", vec![]),
+    }
+}
+
+/// Of a stream: `Unreachable`, `StreamBroken`, or what the control interface refused.
+fn stream(e: &StreamError) -> Class {
+    match e {
+        StreamError::Connect { place, .. } | StreamError::Listen { place, .. } => {
+            ("Unreachable", vec![("place", Value::Text(place.clone()))])
+        }
+        StreamError::Closed { place, step }
+        | StreamError::Broken { place, step, .. }
+        | StreamError::Stalled { place, step, .. }
+        | StreamError::Content { place, step, .. } => {
+            ("StreamBroken", vec![("place", Value::Text(place.clone())), ("step", int(*step))])
+        }
+        StreamError::Lost { place, .. } => ("StreamBroken", vec![("place", Value::Text(place.clone()))]),
+        _ => ("StreamBroken", vec![]),
     }
 }
 

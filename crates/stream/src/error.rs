@@ -1,6 +1,97 @@
-//! What a gateway refuses.
+//! What a gateway refuses, and what ends a stream.
 
+use crate::gateway::transmit::ProgramError;
 use crate::{ConnectionId, GroupId, StreamId};
+use std::io;
+use std::time::Duration;
+
+/// Why a stream ended before its program did. All of them concern the stream alone: the gateway goes on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// Nobody was there.
+    #[error("{place}: not reached within {} ms: {source}", waited.as_millis())]
+    Connect {
+        /// The place.
+        place: String,
+        /// How long it was tried.
+        waited: Duration,
+        /// What came of the last try.
+        source: io::Error,
+    },
+    /// This side cannot listen there.
+    #[error("{place}: {source}")]
+    Listen {
+        /// The place.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The other end has closed while there was something for it.
+    #[error("{place}: the receiver closed the connection during step {step}")]
+    Closed {
+        /// The place.
+        place: String,
+        /// The step that it did not get.
+        step: u64,
+    },
+    /// The connection broke.
+    #[error("{place}: the connection broke during step {step}: {source}")]
+    Broken {
+        /// The place.
+        place: String,
+        /// The step that did not arrive.
+        step: u64,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// The receiver did not take the end of the stream.
+    #[error("{place}: the receiver has not taken all of {step} steps within {} s", waited.as_secs())]
+    Stalled {
+        /// The place.
+        place: String,
+        /// Steps that were sent.
+        step: u64,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// What comes is not what it should be.
+    #[error("{place}: step {step}: {source}")]
+    Content {
+        /// The place.
+        place: String,
+        /// The step.
+        step: u64,
+        /// What is wrong with it.
+        source: ProgramError,
+    },
+    /// The gateway is gone, or gave the stream up; why, it tells its own unit.
+    #[error("{place}: the gateway that carries the stream has ended: {source}")]
+    Lost {
+        /// The place.
+        place: String,
+        /// What the unit has seen of it.
+        source: ProgramError,
+    },
+    /// Somebody stopped the stream.
+    #[error("the stream was stopped: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
+    /// The program's side.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The gateway's manager refused it.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The system refused what a gateway needs.
+    #[error("{what}")]
+    System {
+        /// What.
+        what: String,
+    },
+}
 
 /// Why a call of the control interface was refused. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,6 +20,8 @@
 //! | [`resources`] | buffers and lanes, quantum, priorities, permanent streams |
 //! | [`execution`] | transfer units in two buffers and more, striping units over lanes that may fail |
 //! | [`format`] | how an ADU is cut |
+//! | [`gateway`] | threads that carry out what the manager decides |
+//! | [`place`] | where a stream goes |
 //!
 //! ```
 //! use polyduct_stream::{Adu, Capacity, Direction, Format, Manager, Order, Spec};
@@ -46,13 +48,17 @@ pub mod dependence;
 mod error;
 pub mod execution;
 pub mod format;
+pub mod gateway;
 pub mod manager;
+pub mod place;
 pub mod resources;
 
 pub use control::{ConnectionId, Direction, GroupId, Spec, State, Status, StreamId, StreamStatus, WaitsFor};
 pub use dependence::Dependences;
-pub use error::ControlError;
+pub use error::{ControlError, StreamError};
 pub use execution::{Deal, Execution};
 pub use format::{Adu, Format, Su};
+pub use gateway::Gateway;
 pub use manager::{Manager, Order};
+pub use place::{Place, Protocol};
 pub use resources::{Capacity, Resources};

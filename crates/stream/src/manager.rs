@@ -450,7 +450,7 @@ impl Manager {
                 }
             }
         }
-        while let Some(id) = self.resources.next() {
+        while let Some(id) = self.resources.swap_in() {
             self.orders.push_back(Order::SwapIn(id));
         }
         let mut began = false;

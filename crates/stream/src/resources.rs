@@ -189,7 +189,7 @@ impl Resources {
     }
 
     /// The next stream that gets its buffers and lanes, if there is one.
-    pub fn next(&mut self) -> Option<StreamId> {
+    pub fn swap_in(&mut self) -> Option<StreamId> {
         let mut order: Vec<(&StreamId, &Claim)> =
             self.claims.iter().filter(|(_, claim)| claim.since.is_some()).collect();
         // Permanent streams first: they ask once.
@@ -259,12 +259,12 @@ mod tests {
             r.add(StreamId(id), of(10, 1), (priority, 1, false)).unwrap();
             r.want(StreamId(id));
         }
-        assert_eq!(r.next(), Some(StreamId(2)));
-        assert_eq!(r.next(), None);
+        assert_eq!(r.swap_in(), Some(StreamId(2)));
+        assert_eq!(r.swap_in(), None);
         r.begin(StreamId(2));
         assert!(!r.may_go_on(StreamId(2)) && r.should_yield(StreamId(2), true));
         r.give_back(StreamId(2));
-        assert_eq!(r.next(), Some(StreamId(0)));
+        assert_eq!(r.swap_in(), Some(StreamId(0)));
     }
 
     #[test]
@@ -276,18 +276,18 @@ mod tests {
         r.want(StreamId(0));
         r.want(StreamId(1));
         r.want(StreamId(2));
-        assert_eq!((r.next(), r.next()), (Some(StreamId(1)), Some(StreamId(2))));
+        assert_eq!((r.swap_in(), r.swap_in()), (Some(StreamId(1)), Some(StreamId(2))));
         for _ in 0..PATIENCE {
             r.give_back(StreamId(1));
             r.want(StreamId(1));
-            match r.next() {
+            match r.swap_in() {
                 Some(next) => assert_eq!(next, StreamId(1)),
                 None => break,
             }
         }
-        assert_eq!(r.next(), None, "what is free is kept for the first");
+        assert_eq!(r.swap_in(), None, "what is free is kept for the first");
         r.give_back(StreamId(2));
-        assert_eq!(r.next(), Some(StreamId(0)));
+        assert_eq!(r.swap_in(), Some(StreamId(0)));
     }
 
     #[test]
@@ -300,9 +300,9 @@ mod tests {
             Err(ControlError::NoRoom { what: "bytes of buffers", need: 5, all: 10, permanent: 0, others: 6 })
         );
         r.add(StreamId(1), of(4, 1), (0, 1, true)).unwrap();
-        assert_eq!(r.next(), Some(StreamId(1)));
+        assert_eq!(r.swap_in(), Some(StreamId(1)));
         r.want(StreamId(0));
-        assert_eq!(r.next(), Some(StreamId(0)));
+        assert_eq!(r.swap_in(), Some(StreamId(0)));
         assert!(r.may_go_on(StreamId(1)) && !r.should_yield(StreamId(1), false));
         assert!(matches!(
             r.add(StreamId(2), of(1, 4), USUAL),

@@ -3,7 +3,7 @@
 use super::ports::of_port;
 use super::{at_open, port, stream, stream_error, CpArgs, CpError};
 use crate::layout::{Dataset, ElemType};
-use crate::stream::Steps;
+use polyduct::plain::Steps;
 use polyduct::store::npy::{Descr, Header};
 use polyduct::store::zarr::{Compression, Dims};
 use polyduct::store::Attributes;

@@ -10,10 +10,10 @@ mod stretches;
 
 use crate::layout::LayoutError;
 use crate::run::READER_GONE;
-use crate::stream::StreamError;
 use crate::text::{at_url, bytes, caret, seconds};
 use polyduct::host::{together, OsError};
 use polyduct::layout::ElemType;
+use polyduct::plain::StreamError;
 use polyduct::store::npy::Descr;
 use polyduct::store::zarr::Compression;
 use polyduct::PortError;

@@ -105,8 +105,8 @@ impl ReaderEnd for Mapped {
         parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError> {
         port.timed(work.len, |port| {
-            for i in 0..self.parts.len() {
-                if let Some(address) = self.local.slots.offered(self.parts[i].unit, turn) {
+            for i in 0..work.supplies.len() {
+                if let Some(address) = self.local.slots.offered(work.supplies[i].unit, turn) {
                     if self.fetch(port, work, (i, turn, address), parts)? {
                         continue;
                     }
@@ -122,7 +122,7 @@ impl ReaderEnd for Mapped {
     }
 
     fn is_held(&self, work: &Work, turn: Turn) -> bool {
-        let offered = self.parts.first().and_then(|p| self.local.slots.offered(p.unit, turn));
+        let offered = work.supplies.first().and_then(|supply| self.local.slots.offered(supply.unit, turn));
         work.direct.is_some() && offered.is_none()
     }
 
@@ -160,7 +160,8 @@ impl ReaderEnd for Mapped {
     }
 
     fn held(&self, work: &Work, turn: Turn) -> &[u8] {
-        let (Some(range), Some(from)) = (&work.direct, self.parts.first()) else { return &[] };
+        let from = work.supplies.first().and_then(|supply| self.part(supply.unit));
+        let (Some(range), Some(from)) = (&work.direct, from) else { return &[] };
         let at = turn.slot as usize * from.stride;
         from.segment.slice(at + range.start..at + range.end).unwrap_or_default()
     }
@@ -185,6 +186,11 @@ impl ReaderEnd for Mapped {
 }
 
 impl Mapped {
+    /// The slots of a writer unit: those of each supply, which are by rising unit.
+    fn part(&self, unit: u32) -> Option<&Part> {
+        self.parts.binary_search_by_key(&unit, |part| part.unit).ok().map(|i| &self.parts[i])
+    }
+
     /// Copies what one writer has for this unit from its slot.
     fn copy_slot(
         &self,
@@ -193,7 +199,10 @@ impl Mapped {
         (i, turn): (usize, Turn),
         parts: &mut [&mut [u8]],
     ) -> Result<(), PipeError> {
-        let (pipe, from) = (&port.pipe, &self.parts[i]);
+        let pipe = &port.pipe;
+        let from = self
+            .part(work.supplies[i].unit)
+            .ok_or_else(|| PipeError::bad_peer(pipe, "a step without a slot"))?;
         let at = turn.slot as usize * from.stride;
         let slot = from.segment.slice(at..at + from.len).map_err(system(pipe))?;
         let copied = work.supplies[i].copy((work.kernels, work.threads), slot, parts);
@@ -209,7 +218,7 @@ impl Mapped {
         (i, turn, address): (usize, Turn, u64),
         parts: &mut [&mut [u8]],
     ) -> Result<bool, PipeError> {
-        let (slots, writer) = (&self.local.slots, self.parts[i].unit);
+        let (slots, writer) = (&self.local.slots, work.supplies[i].unit);
         let unit = UnitName { side: Side::Writer, unit: writer };
         let (pid, start_time) = slots.process(unit);
         let fetched = match slots.share_numbers(port.me, unit) {

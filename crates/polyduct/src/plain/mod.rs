@@ -1,5 +1,5 @@
-//! Steps that come one behind the other on an ordinary stream: `.npy` arrays, which say what they are, or
-//! plain bytes.
+//! Steps that come one behind the other on an ordinary stream: `.npy` arrays, which say what they are, plain bytes, or
+//! plain bytes with their length before each step.
 
 mod header;
 
@@ -21,6 +21,8 @@ pub enum StreamError {
     Changed { step: u64 },
     #[error("{0} bytes of arrays without elements")]
     Endless(usize),
+    #[error("step {step} has {found} bytes; the shape and the type give it {expected}")]
+    Length { step: u64, found: u64, expected: u64 },
 }
 
 /// The steps of a stream. [`next_step`](Steps::next_step) goes to one, and [`fill`](Steps::fill) reads its
@@ -29,6 +31,8 @@ pub struct Steps<R> {
     input: Chain<Cursor<Vec<u8>>, R>,
     /// Of each array; none where there are plain bytes.
     header: Option<Header>,
+    /// Plain bytes have their length before each step.
+    lengths: bool,
     len_bytes: u64,
     /// Steps that were gone to, and bytes of the last of them that were read.
     count: u64,
@@ -53,7 +57,20 @@ impl<R: BufRead> Steps<R> {
             false => None,
         };
         let len_bytes = header.as_ref().map_or(0, |header| header.dataset.len_bytes());
-        Ok(Steps { input: Cursor::new(start).chain(input), header, len_bytes, count: 0, read_bytes: 0 })
+        Ok(Steps {
+            input: Cursor::new(start).chain(input),
+            header,
+            lengths: false,
+            len_bytes,
+            count: 0,
+            read_bytes: 0,
+        })
+    }
+
+    /// A stream of plain bytes, of which each step has its length before it: eight bytes, the lowest first.
+    pub fn with_lengths(input: R) -> Steps<R> {
+        let input = Cursor::new(Vec::new()).chain(input);
+        Steps { input, header: None, lengths: true, len_bytes: 0, count: 0, read_bytes: 0 }
     }
 
     /// What the arrays say of themselves; `None` for plain bytes.
@@ -81,6 +98,18 @@ impl<R: BufRead> Steps<R> {
                         true
                     }
                     _ => return Err(StreamError::Changed { step: self.count }),
+                }
+            }
+            None if self.lengths => {
+                let mut len = [0; 8];
+                let (step, expected) = (self.count, self.len_bytes);
+                match read_fully(&mut self.input, &mut len)? {
+                    0 => false,
+                    8 => match u64::from_le_bytes(len) {
+                        found if found == expected => true,
+                        found => return Err(StreamError::Length { step, found, expected }),
+                    },
+                    found => return Err(StreamError::Partial { step, found: found as u64, expected: 8 }),
                 }
             }
             None => match (self.waiting()?, self.len_bytes) {

@@ -1,7 +1,7 @@
 //! The header of an `.npy` stream, which tells shape and element type of plain bytes that begin with it.
 
-use crate::layout::{Dataset, LayoutError};
-use polyduct::store::npy::{self, NpyError};
+use polyduct_layout::{Dataset, LayoutError};
+use polyduct_store::npy::{self, NpyError};
 use std::io::{self, Read};
 
 /// First bytes of every `.npy` file.
@@ -62,7 +62,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::ElemType;
+    use polyduct_layout::ElemType;
 
     fn header(text: &str) -> Result<Header, HeaderError> {
         let mut bytes = vec![1, 0];

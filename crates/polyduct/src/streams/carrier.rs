@@ -1,0 +1,362 @@
+//! The gateway that a port brings along: a thread of unit 0.
+
+use super::program::{Read, Written};
+use super::{Form, StreamTarget};
+use crate::plain::Steps;
+use crate::Error;
+use polyduct_layout::Dataset;
+use polyduct_message::hash::fnv1a;
+use polyduct_os::clock;
+use polyduct_os::process::own_pid;
+use polyduct_pipe::{Given, PipeError, Reader, Writer};
+use polyduct_port::{Array, Expect, Options, PortError, Readers, Side, INTERRUPT_SLICE};
+use polyduct_store::npy::Header;
+use polyduct_stream::gateway::tcp::{self, Patience};
+use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
+use polyduct_stream::gateway::{receive, Lease, CAPACITY};
+use polyduct_stream::{Adu, Direction, Format, Gateway, StreamError};
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// Bytes that move as a unit: what lies in a processor's cache between its copies.
+const TU_BYTES: u64 = 256 << 10;
+/// How one unit sees all bytes of an array.
+const WHOLE: &str = "stripe(1024MiB)";
+/// How long an error of the pipe waits for the gateway to say why.
+const REASON: Duration = Duration::from_secs(2);
+
+/// The gateway of this process.
+fn gateway() -> &'static Gateway {
+    static GATEWAY: OnceLock<Gateway> = OnceLock::new();
+    GATEWAY.get_or_init(|| Gateway::new(CAPACITY))
+}
+
+/// A stream of this port's program, and in unit 0 the thread that moves it.
+pub(crate) struct Carrier {
+    place: String,
+    direction: Direction,
+    name: String,
+    thread: Option<Thread>,
+    /// What the thread came to.
+    outcome: Option<Result<(), Arc<StreamError>>>,
+    pid: u32,
+}
+
+struct Thread {
+    stop: Arc<AtomicBool>,
+    ended: Receiver<Result<(), StreamError>>,
+}
+
+impl Carrier {
+    /// Of a port that writes: unit 0 reaches the other end, and begins to carry.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] where the other end is not reached; [`Error::Misuse`].
+    pub fn transmit(target: &StreamTarget, given: &Given, options: &Options) -> Result<Carrier, Error> {
+        check(target, options)?;
+        if let Given::Bundle(arrays) = given {
+            return Err(one_array(&target.place.to_string(), arrays));
+        }
+        let mut carrier = Carrier::of(target, Direction::Transmit, options);
+        if options.unit == 0 {
+            let sockets = carrier.reach(target, options)?;
+            let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
+            carrier.start(move |again| transmit(&target, options, &name, sockets, again))?;
+        }
+        Ok(carrier)
+    }
+
+    /// Of a port that reads. What comes, the other end says, or else the reader.
+    ///
+    /// # Errors
+    /// As [`transmit`](Carrier::transmit).
+    pub fn receive(target: &StreamTarget, options: &Options) -> Result<Carrier, Error> {
+        check(target, options)?;
+        let mut carrier = Carrier::of(target, Direction::Receive, options);
+        if options.unit == 0 {
+            let sockets = carrier.reach(target, options)?;
+            let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
+            carrier.start(move |again| receive_steps(&target, options, &name, sockets, again))?;
+        }
+        Ok(carrier)
+    }
+
+    fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
+        let place = target.place.to_string();
+        let name = pipe_name(&place, options);
+        Carrier { place, direction, name, thread: None, outcome: None, pid: own_pid() }
+    }
+
+    /// The pipe between the program and its gateway.
+    pub fn pipe(&self) -> &str {
+        &self.name
+    }
+
+    fn reach(&self, target: &StreamTarget, options: &Options) -> Result<Vec<TcpStream>, Error> {
+        let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+        let patience = Patience { open: options.open_timeout, again: &again };
+        Ok(tcp::connect(&target.place, &patience)?)
+    }
+
+    fn start(
+        &mut self,
+        carry: impl FnOnce(&Arc<AtomicBool>) -> Result<(), StreamError> + Send + 'static,
+    ) -> Result<(), Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, (tell, ended)) = (stop.clone(), mpsc::sync_channel(1));
+        let named = Builder::new().name("polyduct-gateway".into());
+        let spawned = named.spawn(move || drop(tell.send(carry(&stopped))));
+        spawned.map_err(|e| StreamError::System { what: format!("{}: no thread: {e}", self.place) })?;
+        self.thread = Some(Thread { stop, ended });
+        Ok(())
+    }
+
+    /// Waits for the end of the thread; `None` where that takes longer.
+    fn ended(
+        &mut self,
+        most: Option<Duration>,
+        again: impl Fn() -> bool,
+    ) -> Option<Result<(), Arc<StreamError>>> {
+        let (start, Some(thread)) = (clock::now(), &self.thread) else { return self.outcome.clone() };
+        loop {
+            let left =
+                most.map_or(INTERRUPT_SLICE, |most| most.saturating_sub(clock::now().saturating_sub(start)));
+            match thread.ended.recv_timeout(left.min(INTERRUPT_SLICE)) {
+                Ok(outcome) => self.outcome = Some(outcome.map_err(Arc::new)),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let what = format!("{}: the gateway's thread failed", self.place);
+                    self.outcome.get_or_insert(Err(Arc::new(StreamError::System { what })));
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() || again() => return None,
+                Err(RecvTimeoutError::Timeout) => continue,
+            }
+            self.thread = None;
+            return self.outcome.clone();
+        }
+    }
+
+    /// Says of an error of the pipe what it means for the stream: units that are not told why by their gateway know
+    /// at least where it was going.
+    pub fn explain(&mut self, error: PipeError) -> Error {
+        let gone = match &error {
+            PipeError::ReadersGone { .. } => true,
+            PipeError::Port(PortError::PeerAborted { peer, .. } | PortError::PeerLost { peer, .. }) => {
+                peer.name().is_some_and(|unit| self.is_gateway(unit.side))
+            }
+            _ => false,
+        };
+        if !gone {
+            return error.into();
+        }
+        match self.ended(Some(REASON), || false) {
+            Some(Err(why)) => Error::Stream(why),
+            _ => {
+                Error::Stream(Arc::new(StreamError::Lost { place: self.place.clone(), source: error.into() }))
+            }
+        }
+    }
+
+    fn is_gateway(&self, side: Side) -> bool {
+        // The program's own units are on the other side.
+        matches!(side, Side::Reader(_)) == (self.direction == Direction::Transmit)
+    }
+
+    /// Waits until the gateway has moved everything, after the program's last step.
+    ///
+    /// # Errors
+    /// What kept it from that; [`PortError::Timeout`] and [`PortError::Interrupted`].
+    pub fn finish(&mut self, options: &Options) -> Result<(), Error> {
+        if self.pid != own_pid() {
+            return Ok(());
+        }
+        let interrupted = || options.interrupt.as_ref().is_some_and(|ask| ask());
+        match self.ended(options.timeout, interrupted) {
+            Some(Err(why)) if !matches!(*why, StreamError::Program(_)) => Err(Error::Stream(why)),
+            Some(_) => Ok(()),
+            None if self.thread.is_none() => Ok(()),
+            None => {
+                self.stop();
+                Err(Error::Stream(Arc::new(StreamError::Stopped {
+                    why: format!("{}: not all was taken in time", self.place),
+                })))
+            }
+        }
+    }
+
+    /// Has the thread end, with whatever it has.
+    pub fn stop(&mut self) {
+        if let Some(thread) = self.thread.as_ref().filter(|_| self.pid == own_pid()) {
+            thread.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop();
+        leave(&self.name);
+    }
+}
+
+/// What every stream needs of its port's options.
+fn check(target: &StreamTarget, options: &Options) -> Result<(), Error> {
+    let misuse = |what: String| Err(Error::Misuse { what });
+    if options.readers != Readers::Programs(1) {
+        return misuse(format!("{}: a stream has one reader, its gateway", target.place));
+    }
+    Ok(())
+}
+
+/// Options of the gateway's end of the pipe.
+fn gateway_options(options: &Options) -> Options {
+    Options {
+        unit: 0,
+        units: 1,
+        program: "gateway".into(),
+        depth: 2,
+        timeout: None,
+        interrupt: None,
+        ..options.clone()
+    }
+}
+
+/// Pipes of this process to gateways, by what they have in common.
+fn open_pipes() -> &'static Mutex<BTreeMap<String, u32>> {
+    static OPEN: OnceLock<Mutex<BTreeMap<String, u32>>> = OnceLock::new();
+    OPEN.get_or_init(Mutex::default)
+}
+
+/// A name that all units of a program come to and no other program: the second port of a program at one place has
+/// another.
+fn pipe_name(place: &str, options: &Options) -> String {
+    let program = format!("{}\0{place}", options.program);
+    let base = format!("stream-{:016x}", fnv1a(program.bytes()));
+    let mut open = open_pipes().lock().unwrap_or_else(PoisonError::into_inner);
+    let number = (0..).find(|n| !open.contains_key(&format!("{base}-{n}"))).unwrap_or(0);
+    let name = format!("{base}-{number}");
+    open.insert(name.clone(), own_pid());
+    name
+}
+
+fn leave(name: &str) {
+    open_pipes().lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+}
+
+fn register(place: &str, direction: Direction, format: Format) -> Result<Lease, StreamError> {
+    Ok(gateway().register(place, Gateway::usual(direction, format))?)
+}
+
+/// What goes before each step.
+fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
+    match form {
+        Form::Raw => Vec::new(),
+        Form::Npy => {
+            let header = Header::of_steps(dataset, None, 1, false);
+            header.print(header.len_bytes()).unwrap_or_default()
+        }
+        Form::Length => dataset.len_bytes().to_le_bytes().to_vec(),
+    }
+}
+
+fn transmit(
+    target: &StreamTarget,
+    mut options: Options,
+    name: &str,
+    sockets: Vec<TcpStream>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), StreamError> {
+    let (place, asked) = (target.place.to_string(), stop.clone());
+    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let again = || stop.load(Ordering::Relaxed);
+    let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
+    let dataset = *reader.dataset();
+    let source = Written::new(reader, TU_BYTES.max(target.place.su * u64::from(target.place.lanes)));
+    let format =
+        Format::new(Adu::Fixed(dataset.len_bytes()), source.tu_bytes(), target.place.su, target.place.lanes)?;
+    // One lane has a unit as a whole.
+    let format = match target.place.lanes {
+        1 => Format::new(format.adu(), format.tu_bytes(), format.tu_bytes(), 1)?,
+        _ => format,
+    };
+    let lease = register(&place, Direction::Transmit, format)?;
+    let aborts: Vec<TcpStream> = sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect();
+    let prefix = prefix(target.form, &dataset);
+    let mut transmit = Transmit::new((source, place, prefix), lease, sockets, (format, 2), &again);
+    let moved = transmit.run();
+    match &moved {
+        Ok(_) => drop(transmit.source.reader().close()),
+        Err(_) => {
+            // A stream that broke must not look like one that ended.
+            aborts.iter().for_each(tcp::reset);
+            transmit.source.reader().abort();
+        }
+    }
+    moved.map(drop)
+}
+
+fn program(error: PipeError) -> StreamError {
+    StreamError::Program(error.into())
+}
+
+fn receive_steps(
+    target: &StreamTarget,
+    mut options: Options,
+    name: &str,
+    mut sockets: Vec<TcpStream>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), StreamError> {
+    let (place, asked) = (target.place.to_string(), stop.clone());
+    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let again = || stop.load(Ordering::Relaxed);
+    let wrong = |source: crate::plain::StreamError| StreamError::Content {
+        place: place.clone(),
+        step: 0,
+        source: source.into(),
+    };
+    let Some(socket) = sockets.pop() else { return Ok(()) };
+    let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
+    let mut steps = match target.form {
+        Form::Length => Steps::with_lengths(input),
+        Form::Raw | Form::Npy => Steps::begin(input).map_err(wrong)?,
+    };
+    let (given, layout) = match steps.header() {
+        Some(header) => (Given::Dataset(header.dataset), header.layout()),
+        None => (Given::ByReader, WHOLE.to_owned()),
+    };
+    let writer = Writer::open(name, &given, &layout, &options).map_err(program)?;
+    let len = writer.local_len_bytes() as u64;
+    steps.are_of(len);
+    let format = Format::new(Adu::Fixed(len), TU_BYTES, TU_BYTES, 1)?;
+    let lease = register(&place, Direction::Receive, format)?;
+    let mut sink = Read(writer);
+    let moved = receive::run(&mut Plain(steps), &mut sink, &lease, (&place, len), &again);
+    match &moved {
+        Ok(_) => drop(sink.0.close()),
+        Err(_) => sink.0.abort(),
+    }
+    moved.map(drop)
+}
+
+struct Plain<R>(Steps<R>);
+
+impl<R: std::io::BufRead> receive::Steps for Plain<R> {
+    fn open(&mut self) -> Result<bool, ProgramError> {
+        Ok(self.0.next_step()?)
+    }
+
+    fn fill(&mut self, part: &mut [u8]) -> Result<(), ProgramError> {
+        Ok(self.0.fill(part)?)
+    }
+}
+
+/// One array without a name is what a stream of plain bytes has.
+fn one_array(place: &str, arrays: &[Array]) -> Error {
+    let what = format!("{place}: a stream of plain bytes carries one array, not {} with names", arrays.len());
+    Error::Misuse { what }
+}

@@ -1,0 +1,43 @@
+//! Streams: ports whose other end is an ordinary program, another site, or a display.
+//!
+//! A stream is a pipe whose other side is a *gateway*. Where nothing else is said that is a thread of unit 0, so that a
+//! program's units do what they do with any pipe, and the gateway moves the bytes.
+
+mod carrier;
+mod program;
+
+pub(crate) use carrier::Carrier;
+
+use crate::Error;
+use polyduct_pipe::PipeError;
+use polyduct_stream::Place;
+
+/// What the bytes of a stream look like to an ordinary program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// The bytes of the row-major array, one step behind the other, and nothing else. One that is read may begin as a
+    /// `.npy` file.
+    #[default]
+    Raw,
+    /// Each step as a `.npy` file.
+    Npy,
+    /// Each step with its length before it: eight bytes, the lowest first.
+    Length,
+}
+
+/// What an error of a pipe means where a gateway is behind it.
+pub(crate) fn why(carrier: &mut Option<Carrier>, error: PipeError) -> Error {
+    match carrier {
+        Some(carrier) => carrier.explain(error),
+        None => error.into(),
+    }
+}
+
+/// The other end of a stream, and how it wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamTarget {
+    /// Where.
+    pub place: Place,
+    /// What the bytes look like there.
+    pub form: Form,
+}

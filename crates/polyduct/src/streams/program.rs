@@ -1,0 +1,94 @@
+//! The parallel program as a gateway sees it: a pipe, whose one reader or writer on the other side the gateway is.
+
+use polyduct_pipe::reader::Stretches;
+use polyduct_pipe::{PipeError, Reader, Writer};
+use polyduct_stream::gateway::receive::Sink;
+use polyduct_stream::gateway::transmit::{ProgramError, Source};
+use polyduct_stream::StreamError;
+use std::ops::Range;
+
+/// A program that writes.
+pub struct Written {
+    reader: Reader,
+    /// Where steps are read a stretch after the other.
+    stretches: Option<Stretches>,
+    /// Else a step lies here.
+    whole: Vec<u8>,
+}
+
+impl Written {
+    /// Reads about `tu` bytes at a time, where that is possible.
+    pub fn new(reader: Reader, tu: u64) -> Written {
+        let stretches = reader.stretches(tu);
+        Written { reader, stretches, whole: Vec::new() }
+    }
+
+    /// Bytes that move as a unit.
+    pub fn tu_bytes(&self) -> u64 {
+        let whole = self.reader.local_len_bytes() as u64;
+        self.stretches.as_ref().map_or(whole, Stretches::len_bytes)
+    }
+
+    /// The pipe.
+    pub fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+}
+
+impl Source for Written {
+    fn open(&mut self) -> Result<Option<u64>, ProgramError> {
+        let Written { reader, stretches, whole } = self;
+        let step = match stretches {
+            Some(stretches) => reader.open_stretches(stretches)?,
+            None => {
+                let Some(_) = reader.peek()? else { return Ok(None) };
+                whole.resize(reader.local_len_bytes(), 0);
+                reader.read(whole)?
+            }
+        };
+        Ok(step.map(|_| reader.local_len_bytes() as u64))
+    }
+
+    fn lies(&mut self, at: &Range<u64>) -> Result<bool, ProgramError> {
+        match &mut self.stretches {
+            Some(stretches) => Ok(self.reader.stretch_lies(stretches, at)?),
+            None => Ok(true),
+        }
+    }
+
+    fn lie(&self, at: &Range<u64>) -> &[u8] {
+        match &self.stretches {
+            Some(stretches) => self.reader.lies(stretches, at),
+            None => self.whole.get(at.start as usize..at.end as usize).unwrap_or_default(),
+        }
+    }
+
+    fn copy(&mut self, at: &Range<u64>, into: &mut [u8]) -> Result<(), ProgramError> {
+        if let Some(stretches) = &self.stretches {
+            self.reader.copy_stretch(stretches, at, into)?;
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self) -> Result<(), ProgramError> {
+        match &self.stretches {
+            Some(_) => Ok(self.reader.pass()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A program that reads.
+pub struct Read(pub Writer);
+
+impl Sink for Read {
+    fn step(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        let program = |error: PipeError| StreamError::Program(error.into());
+        let mut slot = self.0.step().map_err(program)?;
+        fill(&mut slot)?;
+        slot.publish().map(drop).map_err(program)
+    }
+}

@@ -1,0 +1,47 @@
+//! Places outside: where a stream goes, or comes from.
+
+use std::fmt;
+
+/// How a stream gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Ordinary TCP connections.
+    Tcp,
+}
+
+/// A place outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// How to get there.
+    pub protocol: Protocol,
+    /// Its host; where there is none, this side listens.
+    pub host: Option<String>,
+    /// Its port, or the one to listen at.
+    pub port: u16,
+    /// Over how many lanes.
+    pub lanes: u32,
+    /// Bytes of a striping unit, where there are several lanes.
+    pub su: u64,
+}
+
+/// Bytes of a striping unit, unless something else is said.
+pub const SU_BYTES: u64 = 64 << 10;
+
+impl Place {
+    /// A place that is reached by one lane.
+    pub fn new(protocol: Protocol, host: Option<&str>, port: u16) -> Place {
+        let host = host.map(str::to_owned);
+        Place { protocol, host, port, lanes: 1, su: SU_BYTES }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.host.as_deref().unwrap_or("");
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        let scheme = match self.protocol {
+            Protocol::Tcp => "tcp",
+        };
+        write!(f, "{scheme}://{open}{host}{close}:{}", self.port)
+    }
+}
