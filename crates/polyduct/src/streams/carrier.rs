@@ -15,7 +15,7 @@ use polyduct_stream::gateway::tcp::{self, Patience};
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
 use polyduct_stream::gateway::{receive, Lease, CAPACITY};
 use polyduct_stream::{Adu, Direction, Format, Gateway, StreamError};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +45,7 @@ pub(crate) struct Carrier {
     thread: Option<Thread>,
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
+    unit: u32,
     pid: u32,
 }
 
@@ -90,7 +91,7 @@ impl Carrier {
     fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
         let place = target.place.to_string();
         let name = pipe_name(&place, options);
-        Carrier { place, direction, name, thread: None, outcome: None, pid: own_pid() }
+        Carrier { place, direction, name, thread: None, outcome: None, unit: options.unit, pid: own_pid() }
     }
 
     /// The pipe between the program and its gateway.
@@ -151,11 +152,12 @@ impl Carrier {
             }
             _ => false,
         };
-        if !gone {
-            return error.into();
-        }
-        match self.ended(Some(REASON), || false) {
-            Some(Err(why)) => Error::Stream(why),
+        let refused = matches!(error, PipeError::Refused { .. });
+        let most = if gone || refused { REASON } else { Duration::ZERO };
+        match self.ended(Some(most), || false) {
+            // What it has from the program tells that nothing new.
+            Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Error::Stream(why),
+            _ if !gone => error.into(),
             _ => {
                 Error::Stream(Arc::new(StreamError::Lost { place: self.place.clone(), source: error.into() }))
             }
@@ -200,7 +202,7 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         self.stop();
-        leave(&self.name);
+        leave(&self.name, self.unit);
     }
 }
 
@@ -226,9 +228,9 @@ fn gateway_options(options: &Options) -> Options {
     }
 }
 
-/// Pipes of this process to gateways, by what they have in common.
-fn open_pipes() -> &'static Mutex<BTreeMap<String, u32>> {
-    static OPEN: OnceLock<Mutex<BTreeMap<String, u32>>> = OnceLock::new();
+/// Pipes to gateways that units in this process have open: name and unit.
+fn open_pipes() -> &'static Mutex<BTreeSet<(String, u32)>> {
+    static OPEN: OnceLock<Mutex<BTreeSet<(String, u32)>>> = OnceLock::new();
     OPEN.get_or_init(Mutex::default)
 }
 
@@ -238,14 +240,14 @@ fn pipe_name(place: &str, options: &Options) -> String {
     let program = format!("{}\0{place}", options.program);
     let base = format!("stream-{:016x}", fnv1a(program.bytes()));
     let mut open = open_pipes().lock().unwrap_or_else(PoisonError::into_inner);
-    let number = (0..).find(|n| !open.contains_key(&format!("{base}-{n}"))).unwrap_or(0);
-    let name = format!("{base}-{number}");
-    open.insert(name.clone(), own_pid());
-    name
+    let mut names = (0..).map(|n| (format!("{base}-{n}"), options.unit));
+    let name = names.find(|name| !open.contains(name)).unwrap_or_default();
+    open.insert(name.clone());
+    name.0
 }
 
-fn leave(name: &str) {
-    open_pipes().lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+fn leave(name: &str, unit: u32) {
+    open_pipes().lock().unwrap_or_else(PoisonError::into_inner).remove(&(name.to_owned(), unit));
 }
 
 fn register(place: &str, direction: Direction, format: Format) -> Result<Lease, StreamError> {
@@ -323,7 +325,10 @@ fn receive_steps(
     let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
     let mut steps = match target.form {
         Form::Length => Steps::with_lengths(input),
-        Form::Raw | Form::Npy => Steps::begin(input).map_err(wrong)?,
+        Form::Raw | Form::Npy => Steps::begin(input).map_err(|e| {
+            give_up(name, &options);
+            wrong(e)
+        })?,
     };
     let (given, layout) = match steps.header() {
         Some(header) => (Given::Dataset(header.dataset), header.layout()),
@@ -341,6 +346,14 @@ fn receive_steps(
         Err(_) => sink.0.abort(),
     }
     moved.map(drop)
+}
+
+/// Tells a program that waits for its gateway that nothing will come.
+fn give_up(name: &str, options: &Options) {
+    // Those that cannot be told have an error of their own.
+    if let Ok(mut writer) = Writer::open(name, &Given::ByReader, WHOLE, options) {
+        writer.abort();
+    }
 }
 
 struct Plain<R>(Steps<R>);

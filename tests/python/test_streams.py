@@ -1,0 +1,352 @@
+"""Streams: what ordinary programs at the other end of a socket get, and give."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Process, together
+
+import polyduct
+
+Start = Callable[..., Process]
+FIELD = np.arange(60 * 48, dtype="f4").reshape(60, 48)
+
+
+class Receiver:
+    """An ordinary program: takes everything until the end of its connections."""
+
+    def __init__(self, connections: int = 1) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._got = [b""] * connections
+        self._error: list[OSError] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def place(self) -> str:
+        return f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+
+    def _run(self) -> None:
+        sockets = [self._server.accept()[0] for _ in self._got]
+        for k, one in enumerate(sockets):
+            with one:
+                try:
+                    while some := one.recv(1 << 16):
+                        self._got[k] += some
+                except OSError as e:
+                    self._error.append(e)
+
+    def all(self) -> list[bytes]:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        self._server.close()
+        return self._got
+
+    def error(self) -> OSError | None:
+        self.all()
+        return self._error[0] if self._error else None
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    """A gateway's thread ends with its stream."""
+    yield
+    end = time.monotonic() + 10
+    while "polyduct-gatewa" in _threads():
+        assert time.monotonic() < end
+
+
+def _threads() -> list[str]:
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        # One that ends meanwhile has no name.
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text().strip())
+    return names
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def write(url: str, layout: str, units: int, steps: int, field: np.ndarray = FIELD) -> None:
+    """A program of so many units that writes the field, one more in each step."""
+    whole = {unit: _part(field, layout, unit, units) for unit in range(units)}
+
+    def unit(k: int) -> None:
+        with polyduct.open(
+            url, "w", shape=field.shape, dtype=field.dtype, layout=layout, unit=k, units=units, program="w", timeout=30
+        ) as out:
+            for t in range(steps):
+                out.write((whole[k] + t).astype(field.dtype))
+
+    together(*(lambda k=k: unit(k) for k in range(units)))  # type: ignore[misc]
+
+
+def _part(field: np.ndarray, layout: str, unit: int, units: int) -> np.ndarray:
+    whole = polyduct.Layout("*" + ",*" * (field.ndim - 1), shape=field.shape, dtype=field.dtype, units=1)
+    return polyduct.redistribute([field], whole, polyduct.Layout(layout, shape=field.shape, dtype=field.dtype, units=units))[unit]
+
+
+@pytest.mark.parametrize("layout", ["block,*", "*,block", "cyclic(7),block@2x2", "*,cyclic;order=F"])
+def test_a_receiver_has_the_row_major_array(layout: str) -> None:
+    receiver = Receiver()
+    write(receiver.place, layout, 4, 3)
+    assert receiver.all()[0] == b"".join((FIELD + t).tobytes() for t in range(3))
+
+
+def test_steps_as_npy_files_and_with_lengths() -> None:
+    receiver = Receiver()
+    write(receiver.place + "?form=npy", "block,*", 2, 3)
+    files = io.BytesIO(receiver.all()[0])
+    assert all((np.load(files) == FIELD + t).all() for t in range(3))
+    receiver = Receiver()
+    write(receiver.place + "?form=length", "*,block", 3, 2)
+    got = receiver.all()[0]
+    assert got == b"".join(struct.pack("<Q", FIELD.nbytes) + (FIELD + t).tobytes() for t in range(2))
+
+
+def test_large_steps_move_in_pieces() -> None:
+    """Of some MiB, whose parts lie in one piece, and in many."""
+    field = np.arange(1 << 20, dtype="u4").reshape(1024, 1024)
+    for layout in ["block,*", "*,cyclic(32)"]:
+        receiver = Receiver()
+        write(receiver.place, layout, 4, 2, field)
+        assert receiver.all()[0] == field.tobytes() + (field + 1).tobytes()
+
+
+def test_stripes_over_lanes() -> None:
+    """Striping units are dealt round the lanes, over the whole of a step."""
+    receiver = Receiver(3)
+    write(receiver.place + "?lanes=3&su=1024", "block,*", 2, 2)
+    lanes = receiver.all()
+    for t in range(2):
+        data, at = (FIELD + t).tobytes(), 0
+        sent = [b""] * 3
+        while at < len(data):
+            sent[at // 1024 % 3] += data[at : at + 1024]
+            at += 1024
+        for k in range(3):
+            assert lanes[k][: len(sent[k])] == sent[k]
+            lanes[k] = lanes[k][len(sent[k]) :]
+    assert lanes == [b""] * 3
+
+
+def test_a_program_that_calls_is_sent_to(free_port: int) -> None:
+    got = []
+
+    def call() -> None:
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", free_port)) as s:
+                    got.append(s.makefile("rb").read())
+                return
+            except ConnectionRefusedError:
+                pass
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    write(f"tcp://:{free_port}", "block,*", 2, 1)
+    thread.join()
+    assert got == [FIELD.tobytes()]
+
+
+def send(port: int, data: bytes, resets: bool = False) -> threading.Thread:
+    def call() -> None:
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", port)) as s:
+                    s.sendall(data)
+                    if resets:
+                        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return
+            except ConnectionRefusedError:
+                pass
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def npy(*steps: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    for step in steps:
+        np.save(file, step)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_what_comes_is_read_in_any_layout(free_port: int, units: int) -> None:
+    thread = send(free_port, npy(FIELD, FIELD + 1))
+
+    def unit(k: int) -> list[np.ndarray]:
+        port = polyduct.open(f"tcp://:{free_port}", layout="*,block", unit=k, units=units, program="r", timeout=30)
+        return [a.copy() for a in port]
+
+    parts = together(*(lambda k=k: unit(k) for k in range(units)))  # type: ignore[misc]
+    thread.join()
+    for t in range(2):
+        assert np.array_equal(np.concatenate([p[t] for p in parts], axis=1), FIELD + t)
+
+
+def test_plain_bytes_are_what_the_reader_says(free_port: int) -> None:
+    thread = send(free_port, FIELD.tobytes() * 2)
+    port = polyduct.open(f"tcp://:{free_port}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30)
+    assert [np.array_equal(a, FIELD) for a in port] == [True, True]
+    thread.join()
+    thread = send(free_port, struct.pack("<Q", FIELD.nbytes) + FIELD.tobytes())
+    url = f"tcp://:{free_port}?form=length"
+    with polyduct.open(url, layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30) as port:
+        assert np.array_equal(port.read(), FIELD)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "query", "why"),
+    [
+        (npy(FIELD) + FIELD.tobytes(), "", "another shape"),
+        (npy(FIELD)[:-5], "", "11515 of 11520 bytes are there"),
+        (struct.pack("<Q", 7) + bytes(7), "?form=length", "has 7 bytes"),
+        (b"\x93NUMPY\x09\x00" + bytes(100), "", "version"),
+    ],
+)
+def test_what_is_no_step_is_an_error_that_says_what_was_found(free_port: int, data: bytes, query: str, why: str) -> None:
+    thread = send(free_port, data)
+    with pytest.raises(polyduct.StreamBroken, match=why) as e:
+        for _ in polyduct.open(f"tcp://:{free_port}{query}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30):
+            pass
+    assert e.value.place == f"tcp://:{free_port}"
+    thread.join()
+
+
+def test_a_receiver_that_closes_is_an_error_for_all_units() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+    def close() -> None:
+        with server.accept()[0] as s:
+            s.recv(100)
+
+    thread = threading.Thread(target=close)
+    thread.start()
+
+    def unit(k: int) -> polyduct.StreamBroken:
+        out = polyduct.open(place, "w", shape=FIELD.shape, dtype="f4", layout="block,*", unit=k, units=2, program="w")
+        with pytest.raises(polyduct.StreamBroken) as e:
+            while True:
+                out.write(FIELD[30 * k : 30 * (k + 1)])
+        return e.value
+
+    first, second = together(lambda: unit(0), lambda: unit(1))
+    thread.join()
+    server.close()
+    assert "the receiver closed the connection" in str(first)
+    assert place in str(first) and place in str(second)
+
+
+def test_a_stream_that_breaks_does_not_look_like_one_that_ended(start: Start) -> None:
+    receiver = Receiver()
+    writer = start(
+        """
+        out = polyduct.open(sys.argv[1], "w", shape=3, dtype="u1", layout="*")
+        out.write([1, 2, 3])
+        say("wrote")
+        wait()
+        out.abort()
+        say("aborted")
+        wait()
+        """,
+        receiver.place,
+    )
+    assert writer.hear() == "wrote"
+    writer.tell()
+    assert writer.hear() == "aborted"
+    assert isinstance(receiver.error(), ConnectionResetError)
+
+
+def test_a_writer_unit_that_is_killed_ends_the_stream(start: Start) -> None:
+    receiver = Receiver()
+    code = """
+        url, unit = sys.argv[1], int(sys.argv[2])
+        out = polyduct.open(url, "w", shape=(2, 3), dtype="u1", layout="block,*", unit=unit, units=2, program="w")
+        out.write([[1, 2, 3]])
+        say("wrote")
+        wait()
+        try:
+            out.write([[1, 2, 3]])
+            out.write([[1, 2, 3]])
+            out.write([[1, 2, 3]])
+        except polyduct.PeerLost as e:
+            say(e)
+        """
+    writers = [start(code, receiver.place, unit) for unit in range(2)]
+    assert [w.hear() for w in writers] == ["wrote"] * 2
+    writers[1].signal(signal.SIGKILL)
+    writers[0].tell()
+    assert "writer unit 1" in writers[0].hear()
+    assert receiver.error() is not None
+
+
+def test_nobody_there_and_urls_that_cannot_be() -> None:
+    with pytest.raises(polyduct.Unreachable, match="refused") as e:
+        polyduct.open("tcp://127.0.0.1:1", "w", shape=3, dtype="u1", layout="*", timeout=0.2)
+    assert e.value.place == "tcp://127.0.0.1:1"
+    for url, at in [
+        ("tcp://", 6),
+        ("tcp://h", 7),
+        ("tcp://h:0", 8),
+        ("tcp://h:1/x", 9),
+        ("tcp://:x", 7),
+        ("tcp://h:1?form=x", 15),
+        ("tcp://h:1?lanes=0", 16),
+        ("tcp://h:1?form=raw&colour=1", 19),
+    ]:
+        with pytest.raises(polyduct.BadUrl, match=f"at character {at}"):
+            polyduct.open(url, "w", shape=3, dtype="u1", layout="*")
+
+
+def test_a_receiver_that_takes_nothing_delays_nobody_with_latest() -> None:
+    """The program goes on; the steps that the receiver gets are whole."""
+    server = socket.create_server(("127.0.0.1", 0))
+    field = np.zeros((1 << 20,), "u1")
+    url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    out = polyduct.open(url, "w", shape=field.shape, dtype="u1", layout="*", policy="latest", timeout=30)
+    with server.accept()[0] as receiver:
+        for t in range(100):
+            out.write(np.full_like(field, t))
+        # It begins to take them.
+        file = receiver.makefile("rb")
+        first = np.frombuffer(file.read(field.size), "u1")
+        assert (first == first[0]).all()
+        closing = threading.Thread(target=out.close)
+        closing.start()
+        rest = np.frombuffer(file.read(), "u1").reshape(-1, field.size)
+        closing.join()
+    assert (rest == rest[:, :1]).all() and rest[-1, 0] == 99
+    server.close()
+
+
+def test_two_streams_of_one_program_to_one_place(free_port: int) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    outs = [polyduct.open(url, "w", shape=3, dtype="u1", layout="*") for _ in range(2)]
+    ends = [server.accept()[0] for _ in outs]
+    for k, out in enumerate(outs):
+        out.write([k, k, k])
+        out.close()
+    assert [end.makefile("rb").read() for end in ends] == [b"\0\0\0", b"\1\1\1"]
+    for end in [*ends, server]:
+        end.close()
