@@ -45,7 +45,7 @@ pub(crate) fn describe(
             Ok(pipe::Reader::describe((place, &trust), &crate::open::across(&options.port)?)?)
         }
         Target::Stream(target) => {
-            let what = format!("{}: what a stream brings is known only to who reads it", target.place);
+            let what = format!("{target}: what a stream brings is known only to who reads it");
             Err(Error::Misuse { what })
         }
         file => Ok(find_arrays(file, options)?.1.describe()?),
@@ -66,7 +66,7 @@ impl Reader {
         let mut carrier = None;
         let end = match (target, taken) {
             (Target::Stream(target), _) => {
-                let carrier = carrier.insert(Carrier::receive(target, &options.port)?);
+                let carrier = carrier.insert(Carrier::receive(target, &options.port, trust)?);
                 let opened = pipe(carrier.pipe().into(), &options.port);
                 ReadEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
             }

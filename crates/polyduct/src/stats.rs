@@ -87,7 +87,7 @@ impl Sink {
             Target::Pipe(name) => format!("pipe:{name}"),
             Target::Net(place) => format!("pipe:{place}"),
             Target::Store(path) => format!("store:{}", path.display()),
-            Target::Stream(target) => target.place.to_string(),
+            Target::Stream(target) => target.to_string(),
             Target::Npz(path, Some(name)) | Target::Safetensors(path, Some(name)) => {
                 format!("{}#{name}", path.display())
             }

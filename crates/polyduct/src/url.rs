@@ -84,7 +84,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str =
-    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, stream://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -187,8 +187,8 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             path => Ok(Target::Store(path.into())),
         };
     }
-    if let Some((scheme @ "tcp", rest)) = url.split_once("://") {
-        return match stream(rest) {
+    if let Some((scheme @ ("tcp" | "stream"), rest)) = url.split_once("://") {
+        return match stream(scheme, rest) {
             Ok(target) => Ok(Target::Stream(target)),
             Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
         };
@@ -245,19 +245,32 @@ fn place(text: &str) -> Result<PipeAddress, (usize, &'static str)> {
     }
 }
 
-/// Understands `[HOST]:PORT[?NAME=VALUE&…]`.
-fn stream(text: &str) -> Result<StreamTarget, (usize, Cow<'static, str>)> {
+/// Understands `[HOST]:PORT[/NAME][?OPTION=VALUE&…]`; the name is that of a stream between sites.
+fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static, str>)> {
     let listens = text.starts_with(':');
     // A place to listen at is that of some host.
     let whole = if listens { format!("x{text}") } else { text.to_owned() };
     let (host, port, end) =
         socket(&whole).map_err(|(at, why)| (at - usize::from(listens && at > 0), why.into()))?;
     let end = end - usize::from(listens);
+    let protocol = if scheme == "tcp" { Protocol::Tcp } else { Protocol::Far };
     let mut target = StreamTarget {
-        place: Place::new(Protocol::Tcp, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
+        place: Place::new(protocol, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
+        name: String::new(),
         form: Form::Raw,
     };
     let chars = |byte: usize| text[..byte].chars().count();
+    let mut end = end;
+    if protocol == Protocol::Far {
+        let name = text[end..].strip_prefix('/').map(|rest| rest.split('?').next().unwrap_or(""));
+        match name {
+            Some(name) if !name.is_empty() => {
+                target.name = name.to_owned();
+                end += 1 + name.len();
+            }
+            _ => return Err((chars(end), "expected /NAME, the stream's name,".into())),
+        }
+    }
     let Some(query) = text[end..].strip_prefix('?') else {
         return if text[end..].is_empty() {
             Ok(target)
@@ -272,7 +285,7 @@ fn stream(text: &str) -> Result<StreamTarget, (usize, Cow<'static, str>)> {
             Err((chars(at + (word.len() - value.len())), format!("{name}: expected {expected}").into()))
         };
         match name {
-            "form" => match value {
+            "form" if protocol == Protocol::Tcp => match value {
                 "raw" => target.form = Form::Raw,
                 "npy" => target.form = Form::Npy,
                 "length" => target.form = Form::Length,

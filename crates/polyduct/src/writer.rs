@@ -54,7 +54,7 @@ impl Writer {
         let mut carrier = None;
         let end = match target {
             Target::Stream(target) => {
-                let carrier = carrier.insert(Carrier::transmit(target, given, &options.port)?);
+                let carrier = carrier.insert(Carrier::transmit(target, given, &options.port, trust)?);
                 let opened = pipe::Writer::open(carrier.pipe(), given, layout, &options.port);
                 WriteEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
             }

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Protocol {
     /// Ordinary TCP connections.
     Tcp,
+    /// Lanes between gateways.
+    Far,
 }
 
 /// A place outside.
@@ -41,6 +43,7 @@ impl fmt::Display for Place {
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         let scheme = match self.protocol {
             Protocol::Tcp => "tcp",
+            Protocol::Far => "stream",
         };
         write!(f, "{scheme}://{open}{host}{close}:{}", self.port)
     }

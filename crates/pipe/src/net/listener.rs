@@ -114,3 +114,61 @@ impl PipeListener {
         Ok(came)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::wire::{Ask, First, Tell};
+    use super::super::{JobKey, PipeAddress, Trust};
+    use super::*;
+    use crate::net::dial::dial;
+    use crate::serve::HOST;
+    use polyduct_message::link::net::LinkFault;
+    use polyduct_os::{clock, poll::poll};
+    use polyduct_port::Options;
+
+    /// Two ends of a connection.
+    pub fn pair(trusted_network: bool) -> (Channel, Channel) {
+        let place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
+        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
+        let options = Options::default();
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut listener = PipeListener::new(at, &place, &trust, &options).unwrap();
+        let at = listener.addr();
+        std::thread::scope(|s| {
+            let dialled = s.spawn(|| {
+                let mut channel =
+                    dial(&place, &trust, &options, clock::now(), &[at], (HOST, false), || Ok(None)).unwrap();
+                channel.post(&First::Lane { program: 0, unit: 0, from: 0, guest: None }).unwrap();
+                assert!(channel.flush().unwrap());
+                channel
+            });
+            let came = loop {
+                let mut items = Vec::new();
+                listener.items(&mut items);
+                poll(&mut items, None).unwrap();
+                if let Some((channel, _)) = listener.serve(clock::now()).unwrap().pop() {
+                    break channel;
+                }
+            };
+            (dialled.join().unwrap(), came)
+        })
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_counts_though_nothing_can_be_written() {
+        for trusted in [true, false] {
+            let (mut leaver, mut host) = pair(trusted);
+            // A unit that goes with words unread breaks the connection, and not only ends it.
+            host.post(&Tell::Bye).unwrap();
+            assert!(host.flush().unwrap());
+            leaver.post(&Ask::Close).unwrap();
+            assert!(leaver.flush().unwrap());
+            drop(leaver);
+            host.post(&Tell::Bye).unwrap();
+            let said = host.hear();
+            assert!(matches!(said, Ok(Some(Ask::Close))), "trusted {trusted}: {said:?}");
+            let end = host.hear::<Ask>();
+            assert!(matches!(end, Err(LinkFault::System(OsError::PeerClosed))), "trusted {trusted}: {end:?}");
+        }
+    }
+}

@@ -34,7 +34,6 @@
 //! | `address` | where a pipe is: host, port and name |
 //! | [`channel`] | an authenticated connection: messages and bytes |
 //! | [`wire`] | the messages |
-//! | `silence` | whether its other end is there |
 //! | [`session`] | what is said to unit 0 and by it, over as many connections as it takes |
 //! | `mend` | a connection to unit 0 broke: who lives, and how it is made again |
 //! | `listener` | who comes in |
@@ -50,8 +49,6 @@
 //! | `writer`, `reader` | what the two ends of a pipe have across hosts |
 
 mod address;
-#[doc(hidden)]
-pub mod channel;
 mod client;
 mod dial;
 mod enter;
@@ -70,10 +67,12 @@ pub mod route;
 mod senders;
 mod serve;
 pub mod session;
-mod silence;
 mod store;
 pub mod wire;
 pub(crate) mod writer;
 
 pub use address::PipeAddress;
 pub use polyduct_message::link::key::{JobKey, KeyError, Trust, KEY_VARIABLE};
+#[doc(hidden)]
+pub use polyduct_message::link::net::channel;
+use polyduct_message::link::net::silence;

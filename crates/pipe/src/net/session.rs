@@ -123,7 +123,7 @@ impl<S: Serialize> ResumableSession<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::channel::tests::pair;
+    use super::super::listener::tests::pair;
     use super::*;
     use polyduct_os::poll::{poll, PollItem};
 

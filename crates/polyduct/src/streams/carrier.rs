@@ -1,23 +1,27 @@
 //! The gateway that a port brings along: a thread of unit 0.
 
 use super::program::{Read, Written};
+use super::reach::{self, Inward, Outward};
 use super::{Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
-use polyduct_layout::Dataset;
+use polyduct_layout::{Dataset, LayoutError};
 use polyduct_message::hash::fnv1a;
+use polyduct_message::link::key::Trust;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::{Array, Expect, Options, PortError, Readers, Side, INTERRUPT_SLICE};
 use polyduct_store::npy::Header;
-use polyduct_stream::gateway::tcp::{self, Patience};
+use polyduct_stream::gateway::far::wire::Offer;
+use polyduct_stream::gateway::lanes::Lanes;
+use polyduct_stream::gateway::receive;
+use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
-use polyduct_stream::gateway::{receive, Lease, CAPACITY};
-use polyduct_stream::{Adu, Direction, Format, Gateway, StreamError};
+use polyduct_stream::gateway::CAPACITY;
+use polyduct_stream::{Adu, Direction, Format, Gateway, Spec, StreamError};
 use std::collections::BTreeSet;
 use std::io::BufReader;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,6 +30,8 @@ use std::time::Duration;
 
 /// Bytes that move as a unit: what lies in a processor's cache between its copies.
 const TU_BYTES: u64 = 256 << 10;
+/// The same, and buffers of that, between sites: what long lanes have on the way is kept until it is confirmed.
+const FAR: (u64, u32) = (1 << 20, 16);
 /// How one unit sees all bytes of an array.
 const WHOLE: &str = "stripe(1024MiB)";
 /// How long an error of the pipe waits for the gateway to say why.
@@ -59,16 +65,21 @@ impl Carrier {
     ///
     /// # Errors
     /// [`Error::Stream`] where the other end is not reached; [`Error::Misuse`].
-    pub fn transmit(target: &StreamTarget, given: &Given, options: &Options) -> Result<Carrier, Error> {
+    pub fn transmit(
+        target: &StreamTarget,
+        given: &Given,
+        options: &Options,
+        trust: Option<Trust>,
+    ) -> Result<Carrier, Error> {
         check(target, options)?;
         if let Given::Bundle(arrays) = given {
-            return Err(one_array(&target.place.to_string(), arrays));
+            return Err(one_array(&target.to_string(), arrays));
         }
         let mut carrier = Carrier::of(target, Direction::Transmit, options);
         if options.unit == 0 {
-            let sockets = carrier.reach(target, options)?;
+            let other = reach::outward(target, options, trust)?;
             let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
-            carrier.start(move |again| transmit(&target, options, &name, sockets, again))?;
+            carrier.start(move |stop| transmit(&target, options, &name, other, stop))?;
         }
         Ok(carrier)
     }
@@ -77,19 +88,19 @@ impl Carrier {
     ///
     /// # Errors
     /// As [`transmit`](Carrier::transmit).
-    pub fn receive(target: &StreamTarget, options: &Options) -> Result<Carrier, Error> {
+    pub fn receive(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Carrier, Error> {
         check(target, options)?;
         let mut carrier = Carrier::of(target, Direction::Receive, options);
         if options.unit == 0 {
-            let sockets = carrier.reach(target, options)?;
+            let other = reach::inward(target, options, trust)?;
             let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
-            carrier.start(move |again| receive_steps(&target, options, &name, sockets, again))?;
+            carrier.start(move |stop| receive_steps(&target, options, &name, other, stop))?;
         }
         Ok(carrier)
     }
 
     fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
-        let place = target.place.to_string();
+        let place = target.to_string();
         let name = pipe_name(&place, options);
         Carrier { place, direction, name, thread: None, outcome: None, unit: options.unit, pid: own_pid() }
     }
@@ -97,12 +108,6 @@ impl Carrier {
     /// The pipe between the program and its gateway.
     pub fn pipe(&self) -> &str {
         &self.name
-    }
-
-    fn reach(&self, target: &StreamTarget, options: &Options) -> Result<Vec<TcpStream>, Error> {
-        let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
-        let patience = Patience { open: options.open_timeout, again: &again };
-        Ok(tcp::connect(&target.place, &patience)?)
     }
 
     fn start(
@@ -210,7 +215,7 @@ impl Drop for Carrier {
 fn check(target: &StreamTarget, options: &Options) -> Result<(), Error> {
     let misuse = |what: String| Err(Error::Misuse { what });
     if options.readers != Readers::Programs(1) {
-        return misuse(format!("{}: a stream has one reader, its gateway", target.place));
+        return misuse(format!("{target}: a stream has one reader, its gateway"));
     }
     Ok(())
 }
@@ -250,10 +255,6 @@ fn leave(name: &str, unit: u32) {
     open_pipes().lock().unwrap_or_else(PoisonError::into_inner).remove(&(name.to_owned(), unit));
 }
 
-fn register(place: &str, direction: Direction, format: Format) -> Result<Lease, StreamError> {
-    Ok(gateway().register(place, Gateway::usual(direction, format))?)
-}
-
 /// What goes before each step.
 fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
     match form {
@@ -270,34 +271,50 @@ fn transmit(
     target: &StreamTarget,
     mut options: Options,
     name: &str,
-    sockets: Vec<TcpStream>,
+    outward: Outward,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), StreamError> {
-    let (place, asked) = (target.place.to_string(), stop.clone());
+    let asked = stop.clone();
     options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
     let again = || stop.load(Ordering::Relaxed);
     let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
     let dataset = *reader.dataset();
-    let source = Written::new(reader, TU_BYTES.max(target.place.su * u64::from(target.place.lanes)));
-    let format =
-        Format::new(Adu::Fixed(dataset.len_bytes()), source.tu_bytes(), target.place.su, target.place.lanes)?;
+    match outward {
+        Outward::Tcp(sockets) => {
+            let lanes = TcpLanes::new(target.to_string(), sockets);
+            carry(target, reader, lanes, (TU_BYTES, 2), &again)
+        }
+        Outward::Far(mut lanes) => {
+            lanes.offer(Offer { shape: dataset.shape().to_vec(), elem: dataset.elem().to_string() });
+            carry(target, reader, *lanes, FAR, &again)
+        }
+    }
+}
+
+fn carry<L: Lanes>(
+    target: &StreamTarget,
+    reader: Reader,
+    lanes: L,
+    (tu, buffers): (u64, u32),
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let (dataset, su) = (*reader.dataset(), target.place.su);
+    let count = lanes.count();
+    let source = Written::new(reader, tu.max(su * u64::from(count)));
+    let tu = source.tu_bytes();
     // One lane has a unit as a whole.
-    let format = match target.place.lanes {
-        1 => Format::new(format.adu(), format.tu_bytes(), format.tu_bytes(), 1)?,
-        _ => format,
-    };
-    let lease = register(&place, Direction::Transmit, format)?;
-    let aborts: Vec<TcpStream> = sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect();
+    let su = if count == 1 && !lanes.confirms() { tu } else { su };
+    let format = Format::new(Adu::Fixed(dataset.len_bytes()), tu, su, count)?;
+    let lease = gateway().register(&target.to_string(), |connection| Spec {
+        buffers,
+        ..Spec::new(connection, Direction::Transmit, format)
+    })?;
     let prefix = prefix(target.form, &dataset);
-    let mut transmit = Transmit::new((source, place, prefix), lease, sockets, (format, 2), &again);
+    let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
     let moved = transmit.run();
     match &moved {
         Ok(_) => drop(transmit.source.reader().close()),
-        Err(_) => {
-            // A stream that broke must not look like one that ended.
-            aborts.iter().for_each(tcp::reset);
-            transmit.source.reader().abort();
-        }
+        Err(_) => transmit.source.reader().abort(),
     }
     moved.map(drop)
 }
@@ -310,42 +327,61 @@ fn receive_steps(
     target: &StreamTarget,
     mut options: Options,
     name: &str,
-    mut sockets: Vec<TcpStream>,
+    inward: Inward,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), StreamError> {
-    let (place, asked) = (target.place.to_string(), stop.clone());
+    let (place, asked) = (target.to_string(), stop.clone());
     options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
     let again = || stop.load(Ordering::Relaxed);
-    let wrong = |source: crate::plain::StreamError| StreamError::Content {
-        place: place.clone(),
-        step: 0,
-        source: source.into(),
+    let register = |len| {
+        let format = Format::new(Adu::Fixed(len), TU_BYTES, TU_BYTES, 1)?;
+        gateway().register(&place, Gateway::usual(Direction::Receive, format))
     };
-    let Some(socket) = sockets.pop() else { return Ok(()) };
-    let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
-    let mut steps = match target.form {
-        Form::Length => Steps::with_lengths(input),
-        Form::Raw | Form::Npy => Steps::begin(input).map_err(|e| {
-            give_up(name, &options);
-            wrong(e)
-        })?,
-    };
-    let (given, layout) = match steps.header() {
-        Some(header) => (Given::Dataset(header.dataset), header.layout()),
-        None => (Given::ByReader, WHOLE.to_owned()),
-    };
-    let writer = Writer::open(name, &given, &layout, &options).map_err(program)?;
-    let len = writer.local_len_bytes() as u64;
-    steps.are_of(len);
-    let format = Format::new(Adu::Fixed(len), TU_BYTES, TU_BYTES, 1)?;
-    let lease = register(&place, Direction::Receive, format)?;
-    let mut sink = Read(writer);
-    let moved = receive::run(&mut Plain(steps), &mut sink, &lease, (&place, len), &again);
-    match &moved {
-        Ok(_) => drop(sink.0.close()),
-        Err(_) => sink.0.abort(),
+    match inward {
+        Inward::Tcp(socket) => {
+            let input =
+                BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
+            let begun = match target.form {
+                Form::Length => Ok(Steps::with_lengths(input)),
+                Form::Raw | Form::Npy => Steps::begin(input),
+            };
+            let mut steps = begun.map_err(|e| {
+                give_up(name, &options);
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            })?;
+            let (given, layout) = match steps.header() {
+                Some(header) => (Given::Dataset(header.dataset), header.layout()),
+                None => (Given::ByReader, WHOLE.to_owned()),
+            };
+            let mut sink = Read(Writer::open(name, &given, &layout, &options).map_err(program)?);
+            let len = sink.0.local_len_bytes() as u64;
+            steps.are_of(len);
+            let moved = receive::run(&mut Plain(steps), &mut sink, &register(len)?, (&place, len), &again);
+            sink.end(moved.is_ok());
+            moved.map(drop)
+        }
+        Inward::Far(meets) => {
+            let met = meets(&again).and_then(|steps| Ok((offered(&place, steps.offer())?, steps)));
+            let (dataset, mut steps) = met.inspect_err(|_| give_up(name, &options))?;
+            let opened = Writer::open(name, &Given::Dataset(dataset), WHOLE, &options).map_err(program);
+            let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
+            steps.are_of(dataset.len_bytes());
+            let moved = steps.run(&mut sink, &register(dataset.len_bytes())?, &again);
+            sink.end(moved.is_ok());
+            if moved.is_ok() {
+                steps.done();
+            }
+            moved.map(drop)
+        }
     }
-    moved.map(drop)
+}
+
+/// The array that the other site says it brings.
+fn offered(place: &str, offer: Option<&Offer>) -> Result<Dataset, StreamError> {
+    let wrong = |why: String| StreamError::Content { place: place.to_owned(), step: 0, source: why.into() };
+    let offer = offer.ok_or_else(|| wrong("no array".into()))?;
+    let elem = offer.elem.parse().map_err(|e: LayoutError| wrong(e.to_string()))?;
+    Dataset::new(&offer.shape, elem).map_err(|e| wrong(e.to_string()))
 }
 
 /// Tells a program that waits for its gateway that nothing will come.

@@ -5,12 +5,14 @@
 
 mod carrier;
 mod program;
+mod reach;
 
 pub(crate) use carrier::Carrier;
 
 use crate::Error;
 use polyduct_pipe::PipeError;
 use polyduct_stream::Place;
+use std::fmt;
 
 /// What the bytes of a stream look like to an ordinary program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +40,18 @@ pub(crate) fn why(carrier: &mut Option<Carrier>, error: PipeError) -> Error {
 pub struct StreamTarget {
     /// Where.
     pub place: Place,
+    /// The stream's name there; empty for an ordinary program.
+    pub name: String,
     /// What the bytes look like there.
     pub form: Form,
+}
+
+impl fmt::Display for StreamTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)?;
+        match &self.name[..] {
+            "" => Ok(()),
+            name => write!(f, "/{name}"),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
-use polyduct_stream::gateway::transmit::{ProgramError, Source};
+use polyduct_stream::gateway::transmit::{Opened, ProgramError, Source};
 use polyduct_stream::StreamError;
 use std::ops::Range;
 
@@ -36,17 +36,20 @@ impl Written {
 }
 
 impl Source for Written {
-    fn open(&mut self) -> Result<Option<u64>, ProgramError> {
+    fn open(&mut self, waits: bool) -> Result<Opened, ProgramError> {
         let Written { reader, stretches, whole } = self;
+        if !waits && reader.would_wait().is_some() {
+            return Ok(Opened::NotYet);
+        }
         let step = match stretches {
             Some(stretches) => reader.open_stretches(stretches)?,
             None => {
-                let Some(_) = reader.peek()? else { return Ok(None) };
+                let Some(_) = reader.peek()? else { return Ok(Opened::End) };
                 whole.resize(reader.local_len_bytes(), 0);
                 reader.read(whole)?
             }
         };
-        Ok(step.map(|_| reader.local_len_bytes() as u64))
+        Ok(step.map_or(Opened::End, |_| Opened::Step(reader.local_len_bytes() as u64)))
     }
 
     fn lies(&mut self, at: &Range<u64>) -> Result<bool, ProgramError> {
@@ -80,6 +83,16 @@ impl Source for Written {
 
 /// A program that reads.
 pub struct Read(pub Writer);
+
+impl Read {
+    /// Ends the pipe: with all steps, or as one that broke.
+    pub fn end(&mut self, whole: bool) {
+        match whole {
+            true => drop(self.0.close()),
+            false => self.0.abort(),
+        }
+    }
+}
 
 impl Sink for Read {
     fn step(

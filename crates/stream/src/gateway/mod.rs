@@ -4,8 +4,12 @@
 //! |---|---|
 //! | [`transmit`] | from a program to lanes: a thread that fills one buffer while others are sent |
 //! | [`receive`] | from a lane to a program, straight into its slots |
+//! | [`lanes`] | what carries striping units |
 //! | [`tcp`] | lanes of ordinary TCP connections |
+//! | [`far`] | lanes between gateways of two sites |
 
+pub mod far;
+pub mod lanes;
 pub mod receive;
 pub mod tcp;
 pub mod transmit;
@@ -169,20 +173,31 @@ impl Lease {
         self.stream
     }
 
-    /// Its next step is there: waits until it may begin, and gives its number. `again` is asked now and then: give up?
+    /// Its next step is there.
     ///
     /// # Errors
     /// [`StreamError::Control`], [`StreamError::Stopped`].
-    pub fn begin(&self, len: u64, again: &dyn Fn() -> bool) -> Result<u64, StreamError> {
+    pub fn offer(&self, len: u64) -> Result<(), StreamError> {
         self.check_stopped()?;
-        self.gateway.tell(|manager, now| manager.offer(self.stream, len, now))?;
+        Ok(self.gateway.tell(|manager, now| manager.offer(self.stream, len, now))?)
+    }
+
+    /// The number of the next step that may begin, if one may.
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`].
+    pub fn begun(&self) -> Result<Option<u64>, StreamError> {
+        self.look(&mut self.gateway.lock())
+    }
+
+    /// The same, once one may. `again` is asked now and then: give up?
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`].
+    pub fn wait_begun(&self, again: &dyn Fn() -> bool) -> Result<u64, StreamError> {
         let mut inner = self.gateway.lock();
         loop {
-            let letters = inner.letters.entry(self.stream).or_default();
-            if let Some(why) = &letters.stopped {
-                return Err(StreamError::Stopped { why: why.clone() });
-            }
-            if let Some((adu, _)) = letters.begun.pop_front() {
+            if let Some(adu) = self.look(&mut inner)? {
                 return Ok(adu);
             }
             if again() {
@@ -191,6 +206,14 @@ impl Lease {
             let slice = polyduct_port::INTERRUPT_SLICE;
             inner =
                 self.gateway.0.changed.wait_timeout(inner, slice).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn look(&self, inner: &mut Inner) -> Result<Option<u64>, StreamError> {
+        let letters = inner.letters.entry(self.stream).or_default();
+        match &letters.stopped {
+            Some(why) => Err(StreamError::Stopped { why: why.clone() }),
+            None => Ok(letters.begun.pop_front().map(|(adu, _)| adu)),
         }
     }
 

@@ -83,7 +83,8 @@ pub fn run(
     let mut count = 0;
     let wrong = |count| move |source| StreamError::Content { place: place.to_owned(), step: count, source };
     while steps.open().map_err(wrong(count))? {
-        lease.begin(len, again)?;
+        lease.offer(len)?;
+        lease.wait_begun(again)?;
         sink.step(&mut |slot| steps.fill(slot).map_err(wrong(count)))?;
         lease.moved()?;
         count += 1;

@@ -1,5 +1,7 @@
 //! Lanes of ordinary TCP connections: the other end is any program that reads or writes a socket.
 
+use super::lanes::{Event, Lanes, Went};
+use crate::execution::Send;
 use crate::{Place, StreamError};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::{clock, socket::tcp};
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 /// How soon a place where nobody listens is tried again: first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// How long the end of a stream waits for a receiver to take what is left.
+pub const FINISH: Duration = Duration::from_secs(60);
 /// How long one look at the other end takes, for interrupts to be seen.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -83,12 +87,6 @@ fn prepared(place: &Place, socket: TcpStream) -> Result<TcpStream, StreamError> 
     Ok(socket)
 }
 
-/// Has a connection end in a way that does not look like the end of a stream, when it is closed.
-pub fn reset(socket: &TcpStream) {
-    // One that cannot be told is gone already.
-    let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-}
-
 /// A place where this side listens.
 #[derive(Debug)]
 pub struct Listening {
@@ -139,67 +137,118 @@ impl Listening {
     }
 }
 
-/// A lane that sends: at most one unit at a time is on its way into the socket.
+/// Ordinary connections as lanes: what the system has taken has arrived, as far as this end can know.
 #[derive(Debug)]
-pub struct Lane {
-    socket: TcpStream,
-    /// Bytes of the unit that are in the socket, its header's included.
-    gone: usize,
+pub struct TcpLanes {
+    place: String,
+    /// Each with the bytes of its unit that are in the socket, its header's included.
+    lanes: Vec<(TcpStream, usize)>,
 }
 
-impl Lane {
-    /// Over a connection that does not block.
-    pub fn new(socket: TcpStream) -> Lane {
-        Lane { socket, gone: 0 }
+impl TcpLanes {
+    /// Over connections that do not block.
+    pub fn new(place: String, sockets: Vec<TcpStream>) -> TcpLanes {
+        TcpLanes { place, lanes: sockets.into_iter().map(|socket| (socket, 0)).collect() }
     }
 
-    /// The connection.
-    pub fn socket(&self) -> &TcpStream {
-        &self.socket
+    fn broken(&self, step: u64, source: io::Error) -> StreamError {
+        let place = self.place.clone();
+        match source.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed { place, step },
+            _ => StreamError::Broken { place, step, source },
+        }
+    }
+}
+
+impl Lanes for TcpLanes {
+    fn count(&self) -> u32 {
+        self.lanes.len() as u32
     }
 
-    /// Goes on with a unit: `true` when all of it is in the socket.
-    ///
-    /// # Errors
-    /// The system's; a receiver that has closed is a broken pipe.
-    pub fn go_on(&mut self, header: &[u8], data: &[u8]) -> io::Result<bool> {
-        let all = header.len() + data.len();
-        while self.gone < all {
-            let head = &header[self.gone.min(header.len())..];
-            let rest = &data[self.gone.saturating_sub(header.len())..];
-            match self.socket.write_vectored(&[IoSlice::new(head), IoSlice::new(rest)]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(len) => self.gone += len,
+    fn confirms(&self) -> bool {
+        false
+    }
+
+    fn has_room(&self, _: u64) -> bool {
+        true
+    }
+
+    fn is_up(&self, _: u32) -> bool {
+        true
+    }
+
+    fn go_on(&mut self, lane: u32, send: &Send, header: &[u8], data: &[u8]) -> Result<Went, StreamError> {
+        let (socket, gone) = &mut self.lanes[lane as usize];
+        while *gone < header.len() + data.len() {
+            let head = &header[(*gone).min(header.len())..];
+            let rest = &data[gone.saturating_sub(header.len())..];
+            match socket.write_vectored(&[IoSlice::new(head), IoSlice::new(rest)]) {
+                Ok(0) => return Err(self.broken(send.adu, io::ErrorKind::WriteZero.into())),
+                Ok(len) => *gone += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Went::Partly),
+                Err(error) => return Err(self.broken(send.adu, error)),
             }
         }
-        self.gone = 0;
-        Ok(true)
+        *gone = 0;
+        Ok(Went::Arrived)
     }
 
-    /// Says that no more comes, and waits until the other end's system has all of it. `false` when it takes longer.
-    ///
-    /// # Errors
-    /// The system's: the other end did not get all of it.
-    pub fn finish(&mut self, most: Duration, again: &dyn Fn() -> bool) -> io::Result<bool> {
-        self.socket.shutdown(Shutdown::Write)?;
-        let (start, mut pause) = (clock::now(), Duration::from_micros(50));
-        loop {
-            if let Some(error) = self.socket.take_error()? {
-                return Err(error);
+    fn poll(&mut self, _: Duration) -> Result<Option<Event>, StreamError> {
+        Ok(None)
+    }
+
+    fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>) {
+        let busy = (0..).zip(&self.lanes).filter(|(lane, _)| busy(*lane));
+        items.extend(busy.map(|(_, (socket, _))| PollItem::writable(socket)));
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        None
+    }
+
+    fn finish(&mut self, steps: u64, again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+        for (socket, _) in &self.lanes {
+            match finish(socket, again) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(StreamError::Stalled {
+                        place: self.place.clone(),
+                        step: steps,
+                        waited: FINISH,
+                    })
+                }
+                Err(source) => return Err(self.broken(steps, source)),
             }
-            let acks = tcp::acks(&self.socket).map_err(|e| io::Error::other(e.to_string()))?;
-            if !acks.missing && !acks.unsent {
-                return Ok(true);
-            }
-            if clock::now().saturating_sub(start) >= most || again() {
-                return Ok(false);
-            }
-            // The system tells nobody of acknowledgements.
-            let _ = poll(&mut [], Some(pause));
-            pause = (pause * 2).min(Duration::from_millis(10));
         }
+        Ok(())
+    }
+
+    fn abort(&mut self, _: &str) {
+        for (socket, _) in &self.lanes {
+            // One that cannot be told is gone already.
+            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Says that no more comes, and waits until the other end's system has all of it. `false` when it takes longer.
+fn finish(socket: &TcpStream, again: &dyn Fn() -> bool) -> io::Result<bool> {
+    socket.shutdown(Shutdown::Write)?;
+    let (start, mut pause) = (clock::now(), Duration::from_micros(50));
+    loop {
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        let acks = tcp::acks(socket).map_err(|e| io::Error::other(e.to_string()))?;
+        if !acks.missing && !acks.unsent {
+            return Ok(true);
+        }
+        if clock::now().saturating_sub(start) >= FINISH || again() {
+            return Ok(false);
+        }
+        // The system tells nobody of acknowledgements.
+        let _ = poll(&mut [], Some(pause));
+        pause = (pause * 2).min(Duration::from_millis(10));
     }
 }

@@ -13,6 +13,7 @@ pub mod config;
 mod cookie;
 
 pub mod acceptor;
+pub mod channel;
 pub mod datagram;
 pub mod dial;
 pub mod endpoint;
@@ -28,6 +29,7 @@ pub mod ports;
 pub mod record;
 mod serve;
 mod serving;
+pub mod silence;
 pub mod socket;
 pub mod stream;
 

@@ -1,13 +1,12 @@
-//! An authenticated connection: the [records](polyduct_message::link::net::record) of `message`, on which go
-//! messages (postcard) or the bytes of a step, plain ones straight from a writer's slot and straight into a
-//! reader's array; and whether its other end is there (`silence`).
+//! An authenticated connection: [records](super::record), on which go messages (postcard) or plain bytes, straight from
+//! where they lie and to where they belong; and whether its other end is there (`silence`).
 
+use super::record::{Piece, RecordReader, RecordWriter, SEALED, SMALL};
 use super::silence::Silence;
-use polyduct_message::handshake::{unpack, BODY_LIMIT};
-use polyduct_message::link::net::record::{Piece, RecordReader, RecordWriter, SEALED, SMALL};
-use polyduct_message::link::net::LinkFault;
-use polyduct_message::link::noise::Established;
-use polyduct_message::LinkError;
+use super::LinkFault;
+use crate::error::LinkError;
+use crate::handshake::{unpack, BODY_LIMIT};
+use crate::link::noise::Established;
 use polyduct_os::{clock, socket::tcp, OsError};
 use serde::{de::DeserializeOwned, Serialize};
 use std::io::{IoSlice, IoSliceMut};
@@ -144,63 +143,5 @@ fn first<T>(ended: &mut Option<LinkFault>, result: Result<T, impl Into<LinkFault
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::super::dial::dial;
-    use super::super::listener::PipeListener;
-    use super::super::wire::{Ask, First, Tell};
-    use super::super::{JobKey, PipeAddress, Trust};
-    use super::*;
-    use crate::serve::HOST;
-    use polyduct_os::poll::poll;
-    use polyduct_port::Options;
-
-    /// Two ends of a connection.
-    pub fn pair(trusted_network: bool) -> (Channel, Channel) {
-        let place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
-        let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
-        let options = Options::default();
-        let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut listener = PipeListener::new(at, &place, &trust, &options).unwrap();
-        let at = listener.addr();
-        std::thread::scope(|s| {
-            let dialled = s.spawn(|| {
-                let mut channel =
-                    dial(&place, &trust, &options, clock::now(), &[at], (HOST, false), || Ok(None)).unwrap();
-                channel.post(&First::Lane { program: 0, unit: 0, from: 0, guest: None }).unwrap();
-                assert!(channel.flush().unwrap());
-                channel
-            });
-            let came = loop {
-                let mut items = Vec::new();
-                listener.items(&mut items);
-                poll(&mut items, None).unwrap();
-                if let Some((channel, _)) = listener.serve(clock::now()).unwrap().pop() {
-                    break channel;
-                }
-            };
-            (dialled.join().unwrap(), came)
-        })
-    }
-
-    #[test]
-    fn what_was_said_before_the_end_counts_though_nothing_can_be_written() {
-        for trusted in [true, false] {
-            let (mut leaver, mut host) = pair(trusted);
-            // A unit that goes with words unread breaks the connection, and not only ends it.
-            host.post(&Tell::Bye).unwrap();
-            assert!(host.flush().unwrap());
-            leaver.post(&Ask::Close).unwrap();
-            assert!(leaver.flush().unwrap());
-            drop(leaver);
-            host.post(&Tell::Bye).unwrap();
-            let said = host.hear();
-            assert!(matches!(said, Ok(Some(Ask::Close))), "trusted {trusted}: {said:?}");
-            let end = host.hear::<Ask>();
-            assert!(matches!(end, Err(LinkFault::System(OsError::PeerClosed))), "trusted {trusted}: {end:?}");
-        }
     }
 }

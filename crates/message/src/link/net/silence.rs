@@ -5,7 +5,7 @@
 //! was sent that had an answer due, be it data or that question, and nothing at all came since. Of a
 //! connection on which nothing is sent, the kernel's own probes say as soon that it is cut.
 
-use polyduct_message::link::net::LinkFault;
+use super::LinkFault;
 use polyduct_os::{socket::tcp::Acks, Errno, OsError};
 use std::time::Duration;
 

@@ -1,0 +1,90 @@
+//! Reaching the other end of a stream, before anything is carried.
+
+use super::StreamTarget;
+use crate::Error;
+use polyduct_message::config::Config;
+use polyduct_message::link::key::{self, Trust};
+use polyduct_port::Options;
+use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
+use polyduct_stream::gateway::tcp::{self, Patience};
+use polyduct_stream::{Protocol, StreamError};
+use std::net::TcpStream;
+
+/// Where a program's steps go.
+pub enum Outward {
+    /// Ordinary connections.
+    Tcp(Vec<TcpStream>),
+    /// Lanes to another site.
+    Far(Box<FarLanes>),
+}
+
+/// Meets the other site. The argument is asked now and then: give up?
+pub type Meets = Box<dyn FnOnce(&dyn Fn() -> bool) -> Result<FarSteps, StreamError> + Send>;
+
+/// Where a program's steps come from.
+pub enum Inward {
+    /// An ordinary connection.
+    Tcp(TcpStream),
+    /// Lanes from another site, whose program may open its port after this one.
+    Far(Meets),
+}
+
+/// Reaches where steps go.
+///
+/// # Errors
+/// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key.
+pub fn outward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Outward, Error> {
+    let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+    Ok(match target.place.protocol {
+        Protocol::Tcp => {
+            let patience = Patience { open: options.open_timeout, again: &again };
+            Outward::Tcp(tcp::connect(&target.place, &patience)?)
+        }
+        Protocol::Far => {
+            let side = side(target, true, trust)?;
+            Outward::Far(Box::new(FarLanes::meet(side, options.open_timeout, &again)?))
+        }
+    })
+}
+
+/// Reaches where steps come from; another site is met later.
+///
+/// # Errors
+/// As [`outward`].
+pub fn inward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Inward, Error> {
+    let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+    Ok(match target.place.protocol {
+        Protocol::Tcp => {
+            let patience = Patience { open: options.open_timeout, again: &again };
+            let mut sockets = tcp::connect(&target.place, &patience)?;
+            match (sockets.pop(), sockets.is_empty()) {
+                (Some(socket), true) => Inward::Tcp(socket),
+                _ => {
+                    return Err(Error::Misuse {
+                        what: format!("{target}: plain bytes are read from one lane"),
+                    })
+                }
+            }
+        }
+        Protocol::Far => {
+            let (side, open) = (side(target, false, trust)?, options.open_timeout);
+            Inward::Far(Box::new(move |again| FarSteps::meet(side, open, again)))
+        }
+    })
+}
+
+fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<Side, Error> {
+    let key = |source| Error::Key { url: target.to_string(), source };
+    let trust = trust.map_or_else(|| Trust::from_env().map_err(key), Ok)?;
+    let mut session = [0; 16];
+    key::random(&mut session).map_err(|e| StreamError::System { what: e.to_string() })?;
+    let config = Config::load().map_err(polyduct_message::MessageError::from)?;
+    Ok(Side {
+        place: target.place.clone(),
+        name: target.name.clone(),
+        transmits,
+        trust,
+        borne: config.time("silence"),
+        session: u128::from_le_bytes(session).max(1),
+    })
+}

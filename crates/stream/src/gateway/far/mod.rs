@@ -1,0 +1,46 @@
+//! Streams between sites, `stream://HOST:PORT/NAME`: gateways at both ends, and lanes between them that prove the job's key and
+//! are encrypted with it.
+//!
+//! Each unit says where in its step it belongs, so that any lane may carry it; it is confirmed when it has arrived, and kept in
+//! the gateway's buffer until then. A lane that breaks is made again, and what it had not confirmed goes over the
+//! others meanwhile. The receiver says how many steps it has room for.
+
+mod lane;
+mod receive;
+mod send;
+pub mod wire;
+
+pub use lane::Side;
+pub use receive::FarSteps;
+pub use send::FarLanes;
+
+use crate::StreamError;
+use lane::Ways;
+use polyduct_os::clock;
+use std::time::Duration;
+
+/// Waits until a lane is up.
+fn meet(side: Side, open: Duration, again: &dyn Fn() -> bool) -> Result<Ways, StreamError> {
+    let (start, mut ways) = (clock::now(), Ways::new(side)?);
+    loop {
+        let now = clock::now();
+        if ways.poll(now)?.is_some() {
+            return Ok(ways);
+        }
+        let waited = now.saturating_sub(start);
+        if waited >= open || again() {
+            let why = ways.all_down().map(|(_, why)| why.to_owned()).unwrap_or_default();
+            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, why);
+            return Err(StreamError::Connect { place: ways.side.to_string(), waited, source });
+        }
+        wait(&ways, &|_| false, open - waited)?;
+    }
+}
+
+/// Waits until something comes, or it is time to look.
+fn wait(ways: &Ways, busy: &dyn Fn(u32) -> bool, most: Duration) -> Result<(), StreamError> {
+    let mut items = Vec::new();
+    ways.items(busy, &mut items);
+    let most = ways.deadline().map_or(most, |at| at.saturating_sub(clock::now()).min(most));
+    send::wait_items(&mut items, most.min(Duration::from_millis(100)))
+}

@@ -1,0 +1,224 @@
+//! Lanes to a gateway at another site: units are confirmed, and lanes that break are made again.
+
+use super::lane::{Side, Ways};
+use super::wire::{Give, Offer, Take};
+use crate::execution::Send;
+use crate::gateway::lanes::{Event, Lanes, Went};
+use crate::StreamError;
+use polyduct_os::clock;
+use polyduct_os::poll::{poll, PollItem};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::time::Duration;
+
+/// How long one wait takes, for interrupts to be seen.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What a lane is at.
+#[derive(Clone, Debug, Default)]
+struct Unit {
+    /// Its header is on its way.
+    announced: bool,
+    /// Bytes that are in the lane.
+    gone: usize,
+}
+
+/// Lanes that transmit.
+pub struct FarLanes {
+    ways: Ways,
+    units: Vec<Unit>,
+    offer: Option<Offer>,
+    /// Steps that the other end has room for.
+    room: u64,
+    events: VecDeque<Event>,
+    done: bool,
+    steps: u64,
+}
+
+impl FarLanes {
+    /// Waits until a lane is up; the others may follow.
+    ///
+    /// # Errors
+    /// [`StreamError::Connect`] with what came of the last attempt.
+    pub fn meet(side: Side, open: Duration, again: &dyn Fn() -> bool) -> Result<FarLanes, StreamError> {
+        let ways = super::meet(side, open, again)?;
+        let units = vec![Unit::default(); ways.lanes.len()];
+        let events = (0..units.len() as u32).map(Event::Down).collect();
+        Ok(FarLanes { ways, units, offer: None, room: 0, events, done: false, steps: 0 })
+    }
+
+    /// Says what the stream has, on all lanes and those that will be.
+    pub fn offer(&mut self, offer: Offer) {
+        self.offer = Some(offer);
+        (0..self.units.len() as u32).for_each(|lane| self.greet(lane));
+    }
+
+    /// A lane is new.
+    fn greet(&mut self, lane: u32) {
+        let Some(offer) = self.offer.clone() else { return };
+        let Some(channel) = self.ways.channel(lane) else { return };
+        let said = channel.post(&Give::Offer(offer)).and_then(|()| channel.flush());
+        if let Err(fault) = said {
+            self.down(lane, &fault);
+        }
+    }
+
+    fn down(&mut self, lane: u32, fault: &polyduct_message::link::net::LinkFault) {
+        tracing::warn!(stream = %self.ways.side, lane, %fault, "a lane broke");
+        self.ways.broke(lane, fault);
+        self.units[lane as usize] = Unit::default();
+        self.events.push_back(Event::Down(lane));
+    }
+
+    /// What the other end says.
+    fn hear(&mut self) -> Result<(), StreamError> {
+        for lane in 0..self.units.len() as u32 {
+            while let Some(channel) = self.ways.channel(lane) {
+                match channel.hear::<Take>() {
+                    Ok(None) => break,
+                    Ok(Some(Take::Taken { adu, at, len })) => {
+                        let at = at..at.saturating_add(len.into());
+                        self.events.push_back(Event::Taken { lane, adu, at });
+                    }
+                    Ok(Some(Take::Room(room))) => self.room = self.room.max(room),
+                    Ok(Some(Take::Done)) => self.done = true,
+                    Ok(Some(Take::Broke(why))) => {
+                        let why: String = why.chars().take(super::wire::TEXT_BYTES).collect();
+                        return Err(self
+                            .ways
+                            .side
+                            .broken(self.steps, format!("the other end gave up: {why}")));
+                    }
+                    Err(fault) => {
+                        self.down(lane, &fault);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn waits_for_lanes(&self, now: Duration) -> Result<(), StreamError> {
+        match self.ways.all_down() {
+            Some((since, why)) if now.saturating_sub(since) > self.ways.side.borne => {
+                let borne = self.ways.side.borne.as_secs_f64();
+                Err(self.ways.side.broken(self.steps, format!("no lane for {borne} s: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Lanes for FarLanes {
+    fn count(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    fn confirms(&self) -> bool {
+        true
+    }
+
+    fn has_room(&self, adu: u64) -> bool {
+        adu < self.room
+    }
+
+    fn is_up(&self, lane: u32) -> bool {
+        self.ways.is_up(lane)
+    }
+
+    fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
+        let unit = &mut self.units[lane as usize];
+        let Some(channel) = self.ways.channel(lane) else { return Ok(Went::Down) };
+        let mut write = || {
+            if !unit.announced {
+                let Send { adu, adu_len, at, .. } = send;
+                let len = (at.end - at.start) as u32;
+                channel.post(&Give::Unit { adu: *adu, adu_len: *adu_len, at: at.start, len })?;
+                unit.announced = true;
+            }
+            while unit.gone < data.len() {
+                match channel.send(&[IoSlice::new(&data[unit.gone..])])? {
+                    Some(len) => unit.gone += len,
+                    None => return Ok(false),
+                }
+            }
+            channel.flush()
+        };
+        match write() {
+            Ok(true) => {
+                *unit = Unit::default();
+                Ok(Went::Sent)
+            }
+            Ok(false) => Ok(Went::Partly),
+            Err(fault) => {
+                self.down(lane, &fault);
+                Ok(Went::Down)
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Duration) -> Result<Option<Event>, StreamError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        while let Some(lane) = self.ways.poll(now)? {
+            self.units[lane as usize] = Unit::default();
+            self.events.push_back(Event::Down(lane));
+            self.greet(lane);
+        }
+        self.hear()?;
+        self.waits_for_lanes(now)?;
+        Ok(self.events.pop_front())
+    }
+
+    fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>) {
+        self.ways.items(busy, items);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.ways.deadline()
+    }
+
+    fn finish(&mut self, steps: u64, again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+        self.steps = steps;
+        let mut told = vec![false; self.units.len()];
+        while !self.done {
+            while let Some(event) = self.poll(clock::now())? {
+                if let Event::Down(lane) = event {
+                    told[lane as usize] = false;
+                }
+            }
+            for lane in 0..self.units.len() as u32 {
+                let Some(channel) = self.ways.channel(lane).filter(|_| !told[lane as usize]) else {
+                    continue;
+                };
+                let said = channel.post(&Give::End { steps }).and_then(|()| channel.flush());
+                told[lane as usize] = true;
+                if let Err(fault) = said {
+                    self.down(lane, &fault);
+                }
+            }
+            if again() {
+                return Err(StreamError::Stopped { why: "the program gave up".into() });
+            }
+            super::wait(&self.ways, &|_| false, SLICE)?;
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self, why: &str) {
+        for lane in 0..self.units.len() as u32 {
+            // In the middle of a unit nothing can be said: the end of the connection says it.
+            let whole = !self.units[lane as usize].announced;
+            if let Some(channel) = self.ways.channel(lane).filter(|_| whole) {
+                let _ = channel.post(&Give::Broke(why.to_owned())).and_then(|()| channel.flush());
+            }
+        }
+    }
+}
+
+/// Waits until something comes.
+pub(super) fn wait_items(items: &mut [PollItem<'_>], most: Duration) -> Result<(), StreamError> {
+    poll(items, Some(most)).map(drop).map_err(|e| StreamError::System { what: e.to_string() })
+}
