@@ -68,7 +68,7 @@ impl Reader {
             (Target::Stream(target), _) => {
                 let carrier = carrier.insert(Carrier::receive(target, &options.port, trust)?);
                 let opened = pipe(carrier.pipe().into(), &options.port);
-                ReadEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
+                ReadEnd::Pipe(Box::new(carrier.opened(opened)?))
             }
             (Target::Pipe(name), _) => ReadEnd::Pipe(Box::new(pipe(name.into(), &options.port)?)),
             (Target::Net(place), _) => {

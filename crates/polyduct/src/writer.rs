@@ -56,7 +56,7 @@ impl Writer {
             Target::Stream(target) => {
                 let carrier = carrier.insert(Carrier::transmit(target, given, &options.port, trust)?);
                 let opened = pipe::Writer::open(carrier.pipe(), given, layout, &options.port);
-                WriteEnd::Pipe(Box::new(opened.map_err(|e| carrier.explain(e))?))
+                WriteEnd::Pipe(Box::new(carrier.opened(opened)?))
             }
             Target::Pipe(name) => {
                 WriteEnd::Pipe(Box::new(pipe::Writer::open(name, given, layout, &options.port)?))

@@ -34,6 +34,8 @@ const TU_BYTES: u64 = 256 << 10;
 const FAR: (u64, u32) = (1 << 20, 16);
 /// How one unit sees all bytes of an array.
 const WHOLE: &str = "stripe(1024MiB)";
+/// How long a gateway waits for a program that it has nothing for.
+const TELL: Duration = Duration::from_millis(500);
 /// How long an error of the pipe waits for the gateway to say why.
 const REASON: Duration = Duration::from_secs(2);
 
@@ -52,6 +54,8 @@ pub(crate) struct Carrier {
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
     unit: u32,
+    /// The program's port has opened.
+    opened: bool,
     pid: u32,
 }
 
@@ -102,7 +106,16 @@ impl Carrier {
     fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
         let place = target.to_string();
         let name = pipe_name(&place, options);
-        Carrier { place, direction, name, thread: None, outcome: None, unit: options.unit, pid: own_pid() }
+        Carrier {
+            place,
+            direction,
+            name,
+            thread: None,
+            outcome: None,
+            unit: options.unit,
+            opened: false,
+            pid: own_pid(),
+        }
     }
 
     /// The pipe between the program and its gateway.
@@ -147,6 +160,16 @@ impl Carrier {
         }
     }
 
+    /// The program's port has opened, or has not: says then why.
+    ///
+    /// # Errors
+    /// As [`explain`](Carrier::explain).
+    pub fn opened<T>(&mut self, port: Result<T, PipeError>) -> Result<T, Error> {
+        let port = port.map_err(|error| self.explain(error))?;
+        self.opened = true;
+        Ok(port)
+    }
+
     /// Says of an error of the pipe what it means for the stream: units that are not told why by their gateway know
     /// at least where it was going.
     pub fn explain(&mut self, error: PipeError) -> Error {
@@ -157,8 +180,9 @@ impl Carrier {
             }
             _ => false,
         };
-        let refused = matches!(error, PipeError::Refused { .. });
-        let most = if gone || refused { REASON } else { Duration::ZERO };
+        // One that waits for its gateway while it opens waits for the other end.
+        let opening = matches!(error, PipeError::Refused { .. }) || !self.opened;
+        let most = if gone || opening { REASON } else { Duration::ZERO };
         match self.ended(Some(most), || false) {
             // What it has from the program tells that nothing new.
             Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Error::Stream(why),
@@ -387,7 +411,8 @@ fn offered(place: &str, offer: Option<&Offer>) -> Result<Dataset, StreamError> {
 /// Tells a program that waits for its gateway that nothing will come.
 fn give_up(name: &str, options: &Options) {
     // Those that cannot be told have an error of their own.
-    if let Ok(mut writer) = Writer::open(name, &Given::ByReader, WHOLE, options) {
+    let options = Options { open_timeout: TELL, ..options.clone() };
+    if let Ok(mut writer) = Writer::open(name, &Given::ByReader, WHOLE, &options) {
         writer.abort();
     }
 }

@@ -1,0 +1,240 @@
+"""Streams between sites: lanes that break, ends that die, keys that are wrong."""
+
+from __future__ import annotations
+
+import random
+import select
+import signal
+import socket
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from conftest import Process, together
+
+import polyduct
+
+Start = Callable[..., Process]
+FIELD = np.arange(1 << 18, dtype="u4").reshape(512, 512)
+KEY = "0123456789abcdef" * 4
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", KEY)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Middle:
+    """A network between two sites: carries connections to a port, and cuts each after some bytes, as chance has it."""
+
+    def __init__(self, to: int, most: int, seed: int) -> None:
+        self._to, self._most, self._random = to, most, random.Random(seed)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._over, self._waker = socket.socketpair()
+        self._thread = threading.Thread(target=self._run)
+        self.cuts = 0
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.getsockname()[1])
+
+    def _run(self) -> None:
+        pairs: dict[socket.socket, socket.socket] = {}
+        left: dict[socket.socket, int] = {}
+        while True:
+            ready, _, _ = select.select([self._server, self._over, *pairs], [], [])
+            if self._over in ready:
+                break
+            for one in ready:
+                if one is self._server:
+                    here = one.accept()[0]
+                    try:
+                        there = socket.create_connection(("127.0.0.1", self._to))
+                    except OSError:
+                        here.close()
+                        continue
+                    pairs[here], pairs[there] = there, here
+                    left[here] = left[there] = self._random.randrange(1000, self._most)
+                elif one in pairs:
+                    other = pairs[one]
+                    try:
+                        some = one.recv(1 << 16)
+                        some = some[: left[one]]
+                        left[one] -= len(some)
+                        other.sendall(some)
+                    except OSError:
+                        some = b""
+                    cut = left[one] <= 0
+                    if not some or cut:
+                        self.cuts += cut
+                        for end in (one, other):
+                            pairs.pop(end).close()
+        for one in [*pairs, self._server]:
+            one.close()
+
+    def close(self) -> None:
+        self._waker.send(b"x")
+        self._thread.join()
+        self._waker.close()
+        self._over.close()
+
+
+@pytest.fixture
+def middle() -> Iterator[Callable[..., Middle]]:
+    made: list[Middle] = []
+
+    def make(*args: int) -> Middle:
+        made.append(Middle(*args))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def rows(unit: int, units: int) -> np.ndarray:
+    return np.array_split(FIELD, units)[unit]  # type: ignore[no-any-return]
+
+
+def write(url: str, units: int, steps: int) -> list[Callable[[], None]]:
+    def unit(k: int) -> None:
+        with polyduct.open(
+            url, "w", shape=FIELD.shape, dtype="u4", layout="balanced,*", unit=k, units=units, program="w", timeout=60
+        ) as out:
+            for t in range(steps):
+                out.write(rows(k, units) + np.uint32(t))
+
+    return [lambda k=k: unit(k) for k in range(units)]  # type: ignore[misc]
+
+
+def read(url: str, units: int) -> list[Callable[[], list[np.ndarray]]]:
+    def unit(k: int) -> list[np.ndarray]:
+        port = polyduct.open(url, layout="*,balanced", unit=k, units=units, program="r", timeout=60)
+        return [a.copy() for a in port]
+
+    return [lambda k=k: unit(k) for k in range(units)]  # type: ignore[misc]
+
+
+def check(parts: list[list[np.ndarray]], steps: int) -> None:
+    assert [len(p) for p in parts] == [steps] * len(parts)
+    for t in range(steps):
+        assert np.array_equal(np.concatenate([p[t] for p in parts], axis=1), FIELD + np.uint32(t))
+
+
+@pytest.mark.parametrize("listens", ["reader", "writer"])
+def test_each_site_has_a_layout_and_units_of_its_own(port: int, listens: str) -> None:
+    call, wait = f"stream://127.0.0.1:{port}/a/b?lanes=3", f"stream://:{port}/a/b"
+    out, into = (call, wait) if listens == "reader" else (wait, call)
+    results = together(*write(out, 3, 5), *read(into, 2))
+    check(results[3:], 5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lanes_that_are_cut_again_and_again(port: int, middle: Callable[..., Middle], seed: int) -> None:
+    between = middle(port, 3_000_000, seed)
+    url = f"stream://127.0.0.1:{between.port}/x?lanes={1 + seed}"
+    results = together(*write(url, 2, 12), *read(f"stream://:{port}/x", 2))
+    check(results[2:], 12)
+    assert between.cuts > 2
+
+
+def test_many_small_steps(port: int) -> None:
+    def out() -> None:
+        with polyduct.open(f"stream://127.0.0.1:{port}/s?lanes=2", "w", shape=1, dtype="i8", layout="*", timeout=60) as o:
+            for t in range(3000):
+                o.write([t])
+
+    def into() -> list[int]:
+        return [int(a[0]) for a in polyduct.open(f"stream://:{port}/s", layout="*", timeout=60)]
+
+    assert together(out, into)[1] == list(range(3000))
+
+
+def test_a_trusted_network_is_not_encrypted(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_TRUSTED_NETWORK", "1")
+    check(together(*write(f"stream://127.0.0.1:{port}/t", 1, 3), *read(f"stream://:{port}/t", 2))[1:], 3)
+
+
+def test_a_wrong_key_is_said(port: int, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = start(
+        """
+        try:
+            polyduct.open(f"stream://:{sys.argv[1]}/x", layout="*", timeout=3)
+        except polyduct.Error as e:
+            say(e)
+        """,
+        port,
+    )
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", "ff" * 32)
+    with pytest.raises((polyduct.StreamBroken, polyduct.Unreachable)) as e:
+        polyduct.open(f"stream://127.0.0.1:{port}/x", "w", shape=1, dtype="u1", layout="*", timeout=2)
+    assert f"stream://127.0.0.1:{port}/x" in str(e.value)
+    assert f"stream://:{port}/x" in reader.hear()
+
+
+@pytest.mark.parametrize(("name", "mode", "why"), [("y", "w", "nobody here has a stream"), ("x", "r", "both ends read")])
+def test_who_does_not_fit_is_told(port: int, name: str, mode: str, why: str) -> None:
+    stop = threading.Event()
+
+    def into() -> None:
+        with pytest.raises(polyduct.Error):
+            polyduct.open(f"stream://:{port}/x", layout="*", timeout=3)
+        stop.set()
+
+    thread = threading.Thread(target=into)
+    thread.start()
+    url = f"stream://127.0.0.1:{port}/{name}"
+    with pytest.raises(polyduct.Error, match=why):
+        if mode == "w":
+            polyduct.open(url, "w", shape=1, dtype="u1", layout="*", timeout=1)
+        else:
+            polyduct.open(url, layout="*", timeout=1)
+    thread.join()
+
+
+def test_no_key_is_said_with_how_to_make_one(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLYDUCT_JOB_KEY")
+    with pytest.raises(polyduct.Error, match="openssl rand"):
+        polyduct.open(f"stream://127.0.0.1:{port}/x", "w", shape=1, dtype="u1", layout="*")
+
+
+ENDS = {
+    "writer": """
+        out = polyduct.open(sys.argv[1], "w", shape=(512, 512), dtype="u4", layout="*,*", timeout=60)
+        for t in range(100000):
+            out.write(np.full((512, 512), t, "u4"))
+            if t == 3:
+                say("under way")
+        """,
+    "reader": """
+        for t, a in enumerate(polyduct.open(sys.argv[1], layout="*,*", timeout=60)):
+            if (a != t).any():
+                say("mixed")
+            if t == 3:
+                say("under way")
+        """,
+}
+
+
+@pytest.mark.parametrize("dies", ["writer", "reader"])
+def test_an_end_that_is_killed_is_known_to_the_other(port: int, start: Start, dies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_MESSAGE_SILENCE", "1s")
+    other = "reader" if dies == "writer" else "writer"
+    urls = {"writer": f"stream://127.0.0.1:{port}/k?lanes=2", "reader": f"stream://:{port}/k"}
+    lines = textwrap.indent(textwrap.dedent(ENDS[other]), "    ")
+    code = f"try:\n{lines}\n    say('ended')\nexcept polyduct.StreamBroken as e:\n    say(e)\n"
+    survivor = start(code, urls[other])
+    victim = start(ENDS[dies], urls[dies])
+    assert victim.hear() == "under way" and survivor.hear() == "under way"
+    victim.signal(signal.SIGKILL)
+    assert f":{port}/k" in survivor.hear()
