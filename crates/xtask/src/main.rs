@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-store",
         ],
     ),
+    ("polyduct-display", &["polyduct-os", "polyduct-layout"]),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
     // The laboratory measures the parts apart, and prints as the command does.
@@ -68,6 +69,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "polyduct",
             "polyduct-copy",
+            "polyduct-display",
             "polyduct-layout",
             "polyduct-message",
             "polyduct-os",
