@@ -15,7 +15,7 @@ pub(crate) enum Phase {
     /// The head of its request comes.
     Head { bytes: Vec<u8>, until: Duration },
     /// The answer is being made.
-    Drawing { head_only: bool },
+    Drawing { head_only: bool, until: Duration },
     /// The answer goes out.
     Answering { until: Duration },
     /// All is written; the other side reads the rest and closes.
@@ -65,19 +65,17 @@ impl Connection {
     }
 
     /// When [`handle_timeout`](Connection::handle_timeout) has something to do.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    pub(crate) fn deadline(&self) -> Duration {
         match &self.phase {
-            Phase::Head { until, .. } | Phase::Answering { until } | Phase::Lingering { until } => {
-                Some(*until)
-            }
-            Phase::Drawing { .. } => None,
-            Phase::Viewing(viewer) => Some(viewer.deadline()),
+            Phase::Head { until, .. } | Phase::Drawing { until, .. } => *until,
+            Phase::Answering { until } | Phase::Lingering { until } => *until,
+            Phase::Viewing(viewer) => viewer.deadline(),
         }
     }
 
     /// Says `false` when the connection is to be given up.
     pub(crate) fn handle_timeout(&mut self, now: Duration) -> bool {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
+        if now < self.deadline() {
             return true;
         }
         match &mut self.phase {
@@ -98,7 +96,7 @@ impl Connection {
 
     /// The drawn answer has come.
     pub(crate) fn handle_drawn(&mut self, form: Form, bytes: bytes::Bytes, now: Duration) {
-        if let Phase::Drawing { head_only } = self.phase {
+        if let Phase::Drawing { head_only, .. } = self.phase {
             let answer = match form {
                 Form::Png => Answer::png(bytes),
                 Form::Npy | Form::Json => Answer::json(bytes),

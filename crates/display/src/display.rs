@@ -39,7 +39,8 @@ impl std::fmt::Debug for Options {
 }
 
 /// A server to which browsers come. Clones are handles of the same one; with the last of them it ends, after
-/// what is on the way has gone out, for which it waits a second at most.
+/// what is on the way has gone out, for which it waits [`CATCH_UP`](crate::limits::CATCH_UP) and
+/// [`LINGER`](crate::limits::LINGER) at most.
 #[derive(Clone)]
 pub struct Display(Arc<Inner>);
 

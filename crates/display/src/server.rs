@@ -5,7 +5,7 @@ use crate::connection::{Came, Connection, Phase};
 use crate::draw::{npy_head, Drawn, Form, Job};
 use crate::head::Request;
 use crate::hub::{Hub, Place};
-use crate::limits::{LINGER, MAX_CONNECTIONS, MAX_VIEWERS};
+use crate::limits::{ANSWER_TIMEOUT, CATCH_UP, LINGER, MAX_CONNECTIONS, MAX_DRAWINGS, MAX_VIEWERS};
 use crate::page::PAGE;
 use crate::status::Status;
 use crate::trust::Trust;
@@ -34,12 +34,16 @@ pub(crate) struct Server {
     trust: Trust,
     jobs: Sender<Job>,
     drawn: Receiver<Drawn>,
+    /// Jobs that have not come back.
+    drawing: usize,
     places: Vec<Option<Connection>>,
     serial: u64,
     scratch: Vec<u8>,
     /// Who looks, or what they want to see, may have changed.
     is_dirty: bool,
     accept_after: Duration,
+    /// When the last handle was gone.
+    over: Option<Duration>,
 }
 
 /// What poll says of one connection.
@@ -63,19 +67,19 @@ impl Server {
             trust,
             jobs,
             drawn,
+            drawing: 0,
             places: Vec::new(),
             serial: 0,
             scratch: vec![0; READ_BYTES],
             is_dirty: false,
             accept_after: Duration::ZERO,
+            over: None,
         }
     }
 
     /// Serves until the last handle of the display is gone, and then for as long as it takes to say so.
     pub(crate) fn serve(mut self) {
-        let mut over: Option<Duration> = None;
-        loop {
-            let Some((ready, is_waiting)) = self.wait(over) else { return };
+        while let Some((ready, is_waiting)) = self.wait() {
             let now = clock::now();
             if is_waiting {
                 self.accept(now);
@@ -89,6 +93,7 @@ impl Server {
                 }
             }
             while let Ok(Drawn { ticket: (at, serial), form, bytes }) = self.drawn.try_recv() {
+                self.drawing -= 1;
                 let connection = self.places.get_mut(at).and_then(Option::as_mut);
                 if let Some(connection) = connection.filter(|c| c.serial == serial) {
                     connection.handle_drawn(form, bytes, now);
@@ -102,21 +107,25 @@ impl Server {
                 }
             }
             self.offer(now);
-            if over.is_none() && self.hub.lock().is_over {
-                over = Some(now + LINGER);
-                self.end(now);
+            if self.over.is_none() && self.hub.lock().is_over {
+                self.over = Some(now);
+                self.listener = None;
             }
-            if over.is_some_and(|over| now >= over || self.places.iter().all(Option::is_none)) {
-                return;
+            if let Some(since) = self.over {
+                self.end(since, now);
+                if now >= since + CATCH_UP + LINGER || self.places.iter().all(Option::is_none) {
+                    return;
+                }
             }
         }
     }
 
     /// Waits for something to do; says which connections are ready, and whether one waits to be accepted.
-    fn wait(&self, over: Option<Duration>) -> Option<(Vec<Ready>, bool)> {
+    fn wait(&self) -> Option<(Vec<Ready>, bool)> {
         let now = clock::now();
         let pause = (now < self.accept_after).then_some(self.accept_after);
-        let deadlines = self.places.iter().flatten().filter_map(Connection::deadline);
+        let deadlines = self.places.iter().flatten().map(Connection::deadline);
+        let over = self.over.map(|since| since + CATCH_UP).map(|at| if now < at { at } else { at + LINGER });
         let first = deadlines.chain(over).chain(pause).min();
         let listener = self.listener.as_ref().filter(|_| pause.is_none());
         let mut items = vec![PollItem::readable(&self.hub.wake)];
@@ -272,12 +281,15 @@ impl Server {
                     return Some(Answer::npy(npy_head(&views[view]), views[view].data.clone()));
                 }
                 let connection = self.places[at].as_mut()?;
-                connection.phase = Phase::Drawing { head_only: request.head_only };
-                let ticket = (at, connection.serial);
-                match self.jobs.send(Job { ticket, published, view, form }) {
-                    Ok(()) => return None,
-                    Err(_) => Answer::text(503, "no picture can be made now"),
+                let job = Job { ticket: (at, connection.serial), published, view, form };
+                // Each holds a frame, whether or not who asked for it is still there.
+                if self.drawing >= MAX_DRAWINGS || self.jobs.send(job).is_err() {
+                    return Some(Answer::text(503, "too many pictures are being made"));
                 }
+                self.drawing += 1;
+                let until = now + ANSWER_TIMEOUT;
+                connection.phase = Phase::Drawing { head_only: request.head_only, until };
+                return None;
             }
         })
     }
@@ -324,14 +336,18 @@ impl Server {
         }
     }
 
-    /// Lets nobody in any more, and takes leave of the viewers.
-    fn end(&mut self, now: Duration) {
-        self.listener = None;
+    /// Takes leave of viewers that have all there is for them, or have had their time.
+    fn end(&mut self, since: Duration, now: Duration) {
+        let hub = self.hub.clone();
         for at in 0..self.places.len() {
             match &mut self.places[at] {
-                Some(Connection { phase: Phase::Viewing(viewer), out, .. }) => {
-                    viewer.handle_end(out);
-                    self.write(at, now);
+                Some(Connection { phase: Phase::Viewing(viewer), out, .. }) if !viewer.is_closing() => {
+                    let is_through =
+                        hub.lock().all.get(&*viewer.name).is_none_or(|place| viewer.is_caught_up(place));
+                    if is_through || now >= since + CATCH_UP {
+                        viewer.handle_end(out);
+                        self.write(at, now);
+                    }
                 }
                 Some(Connection { phase: Phase::Head { .. }, .. }) => self.close(at),
                 _ => {}

@@ -147,7 +147,10 @@ impl Viewer {
     fn handle_message(&mut self, message: ClientMessage) -> bool {
         match message {
             ClientMessage::Ack(id) => {
-                self.window.handle_ack(id);
+                // There are no more of these than frames were sent, and screens are fast.
+                if self.window.handle_ack(id) {
+                    self.rate.give_back();
+                }
                 false
             }
             ClientMessage::Pause => {
@@ -213,23 +216,30 @@ impl Viewer {
             return false;
         }
         let mut changed = false;
-        if (self.program, self.changes) != (place.program, place.changes) {
+        if self.program != place.program {
             // One after the other, so that no more than these wait however often programs come and go.
             if out.texts() > 0 {
                 return false;
             }
-            if self.program != place.program {
-                out.push_text(place.hello.clone());
-                self.program = place.program;
-                self.views = place.views.clone();
-                self.wants.clear();
-                self.window.handle_restart();
-                changed = true;
-            }
+            out.push_text(place.hello.clone());
+            out.push_text(place.state_text.clone());
+            (self.program, self.changes) = (place.program, place.changes);
+            self.views = place.views.clone();
+            self.wants.clear();
+            self.window.handle_restart();
+            changed = true;
+        }
+        self.offer_newest(place, out);
+        // After the last frame, unless the viewer is not through with those before it.
+        if self.changes != place.changes && out.texts() == 0 {
             out.push_text(place.state_text.clone());
             self.changes = place.changes;
         }
-        let Some(newest) = &place.newest else { return changed };
+        changed
+    }
+
+    fn offer_newest(&mut self, place: &mut Place, out: &mut Outbox) {
+        let Some(newest) = &place.newest else { return };
         let id = |view: &str| self.wants.get(view).and_then(|want| place.wants.id(want));
         if std::mem::take(&mut self.asked) {
             let mut ids = self.wants.keys().filter_map(|view| id(view));
@@ -247,7 +257,12 @@ impl Viewer {
         place.shown += counts.0 - self.counted.0;
         place.dropped += counts.1 - self.counted.1;
         self.counted = counts;
-        changed
+    }
+
+    /// Whether it has had all that its place has for it.
+    pub(crate) fn is_caught_up(&self, place: &Place) -> bool {
+        let newest = place.newest.as_ref().map_or(0, |newest| newest.id);
+        self.window.is_caught_up(newest) && self.changes == place.changes
     }
 }
 

@@ -41,6 +41,11 @@ impl Window {
         !self.paused && is_new && self.out.len() < MAX_UNACKNOWLEDGED
     }
 
+    /// Whether waiting would bring no newer frame than `newest`.
+    pub(crate) fn is_caught_up(&self, newest: u64) -> bool {
+        self.paused || self.last.unwrap_or(0) >= newest
+    }
+
     /// The frame `id` is sent.
     pub(crate) fn handle_sent(&mut self, id: u64) {
         if let Some(last) = self.last.filter(|_| !self.fresh) {
@@ -50,13 +55,15 @@ impl Window {
         self.out.push(id);
     }
 
-    /// The viewer has drawn `id`; those before it, too, or it never will.
-    pub(crate) fn handle_ack(&mut self, id: u64) {
-        if self.out.contains(&id) {
+    /// The viewer has drawn `id`; those before it, too, or it never will. Says whether it was on the way.
+    pub(crate) fn handle_ack(&mut self, id: u64) -> bool {
+        let is_out = self.out.contains(&id);
+        if is_out {
             let before = self.out.len();
             self.out.retain(|out| *out > id);
             self.shown += (before - self.out.len()) as u64;
         }
+        is_out
     }
 
     pub(crate) fn handle_pause(&mut self) {
@@ -103,6 +110,11 @@ impl Rate {
         }
         may
     }
+
+    /// The last one did not count.
+    pub(crate) fn give_back(&mut self) {
+        self.left += 1.0;
+    }
 }
 
 #[cfg(test)]
@@ -129,8 +141,7 @@ mod tests {
         assert_eq!((window.shown(), window.dropped()), (1, 2));
         window.handle_ack(9);
         assert_eq!((window.shown(), window.wants(9), window.wants(10)), (3, false, true));
-        window.handle_ack(9);
-        window.handle_ack(77);
+        assert!(!window.handle_ack(9) && !window.handle_ack(77));
         assert_eq!(window.shown(), 3);
     }
 
@@ -189,7 +200,9 @@ mod tests {
                         window.handle_sent(newest);
                         sent.push(newest);
                     },
-                    _ => window.handle_ack(sent.get(window.shown() as usize).copied().unwrap_or(0)),
+                    _ => {
+                        window.handle_ack(sent.get(window.shown() as usize).copied().unwrap_or(0));
+                    }
                 }
                 prop_assert!(sent.len() as u64 - window.shown() <= 2);
                 let seen = sent.first().zip(sent.last()).map_or(0, |(a, b)| b - a + 1);

@@ -131,7 +131,7 @@ fn down<'a, E: Element<N>, const N: usize, F: Fold>(
     bytes: impl Fn(usize) -> &'a [[u8; N]],
 ) {
     let mut row = rows.start;
-    if rows.len() % AT_ONCE > 0 {
+    if !rows.len().is_multiple_of(AT_ONCE) {
         out.iter_mut().zip(bytes(row)).for_each(|(all, value)| *all = E::value(value));
         row += 1;
     } else {

@@ -30,8 +30,9 @@ impl Picture {
     /// [`ReduceError::Tile`] when it is no tile of this grid, or reduced in another way.
     pub fn add(&mut self, tile: &Tile) -> Result<(), ReduceError> {
         let Tile { reduce, first, shape, lo, hi, .. } = *tile;
-        let fits = |axis: usize| match self.grid.pixels(axis, reduce, lo[axis], hi[axis]) {
-            pixels => (pixels.start, pixels.len()) == (first[axis], shape[axis]),
+        let fits = |axis: usize| {
+            let pixels = self.grid.pixels(axis, reduce, lo[axis], hi[axis]);
+            (pixels.start, pixels.len()) == (first[axis], shape[axis])
         };
         if reduce != self.reduce || !fits(0) || !fits(1) {
             return Err(ReduceError::Tile { expected: self.reduce, found: reduce, first, shape });
