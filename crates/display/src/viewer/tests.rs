@@ -207,6 +207,7 @@ fn who_draws_as_fast_as_frames_come_is_no_flood() {
     for id in 1..=u64::from(2 * MAX_CLIENT_MESSAGES) {
         bench.publish(id);
         bench.offer();
+        bench.read();
         assert!(!bench.say_json(json!({"type": "ack", "id": id})), "{id}");
     }
     assert!(!bench.viewer.is_closing());
