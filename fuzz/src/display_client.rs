@@ -39,8 +39,10 @@ fn main() {
         br#"{"type":"ack","id":7}"#,
         br#"{"type":"pause"}"#,
         br#"{"type":"play"}"#,
-        br#"{"type":"want","view":"u","axes":[0,1],"lo":[0,0],"hi":[4,5],"pixels":[480,640],"slice":3,"project":null,"reduce":"mean"}"#,
-        br#"{"type":"want","view":"u","axes":[0],"lo":[1],"hi":[9],"pixels":[4],"slice":null,"project":"max","reduce":"sample"}"#,
+        br#"{"type":"want","view":"u","axes":[0,1],"lo":[0,0],"hi":[4,5],"pixels":[480,640],"slice":3,
+            "project":null,"reduce":"mean"}"#,
+        br#"{"type":"want","view":"u","axes":[0],"lo":[1],"hi":[9],"pixels":[4],"slice":null,
+            "project":"max","reduce":"sample"}"#,
     ];
     let words: [&[u8]; 14] = [
         b"\"type\"",

@@ -1,7 +1,7 @@
 //! How fast frames reach viewers over loopback: `cargo run --release -p polyduct-display --example rate`.
 //!
-//! Viewers acknowledge each frame as soon as it has come and look at none of its elements, so this is what the
-//! server can do, and no browser. Beside it stands what plain sockets and one thread carry on this machine.
+//! Viewers acknowledge each frame as soon as it has come and look at none of its elements, so this is what
+//! the server can do, and no browser. Beside it stands what plain sockets and one thread carry on this machine.
 
 use bytes::Bytes;
 use polyduct_display::{Display, Frame, Options, View, ViewInfo};
@@ -121,8 +121,8 @@ fn main() -> Result<(), Failure> {
         }
         let each = frames as f64 / TIME.as_secs_f64() / viewers as f64;
         println!(
-            "{viewers} viewers of 1080p f32: {each:.0} frames/s each, {:.2} GB/s in all; publish {:.1?} on the \
-            mean, {longest:.1?} at most",
+            "{viewers} viewers of 1080p f32: {each:.0} frames/s each, {:.2} GB/s in all; publish {:.1?} on \
+            the mean, {longest:.1?} at most",
             each * viewers as f64 * BYTES as f64 / 1e9,
             sum / step,
         );

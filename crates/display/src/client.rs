@@ -255,7 +255,9 @@ mod tests {
     proptest! {
         #[test]
         fn text_never_panics_and_what_passes_has_a_grid(
-            text: String, axes in prop::collection::vec(0u64..4, 0..3), lo in prop::collection::vec(0u64..9, 0..3),
+            text: String,
+            axes in prop::collection::vec(0u64..4, 0..3),
+            lo in prop::collection::vec(0u64..9, 0..3),
             hi in prop::collection::vec(0u64..9, 0..3), pixels in prop::collection::vec(0u64..5000, 0..3),
             slice: Option<u64>,
         ) {

@@ -81,8 +81,8 @@ fn json(published: &Published) -> String {
     let view = |v: &View| {
         let known = Range::of(v.elem, &v.data).known();
         json!({
-            "name": v.name, "dtype": elem::code(v.elem), "shape": v.shape, "full": v.full, "lo": v.lo, "hi": v.hi,
-            "slice": v.slice, "axes": v.axes, "reduce": v.reduce.map(|r| r.name()),
+            "name": v.name, "dtype": elem::code(v.elem), "shape": v.shape, "full": v.full,
+            "lo": v.lo, "hi": v.hi, "slice": v.slice, "axes": v.axes, "reduce": v.reduce.map(|r| r.name()),
             "min": known.map(|k| k.0), "max": known.map(|k| k.1), "mean": known.map(|k| k.2),
         })
     };

@@ -118,7 +118,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, HeadError> {
     Ok(Some((request, len)))
 }
 
-/// Text with `%XX` (and `+` in a query) decoded; `None` when that is no UTF-8, or no hexadecimal digits follow.
+/// Text with `%XX` (and `+` in a query) decoded; `None` when that is no UTF-8, or no digits follow.
 fn decode(text: &str, query: bool) -> Option<Cow<'_, str>> {
     if !text.contains(['%', '+']) {
         return Some(Cow::Borrowed(text));

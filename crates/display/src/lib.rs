@@ -1,8 +1,8 @@
 //! A display: a device onto which a parallel program writes steps of arrays, and at which people look live in
 //! their browsers. Values travel, and the page colours them.
 //!
-//! What is here knows nothing of pipes or processes: somebody [publishes](Show::publish) whole frames, and asks
-//! [what viewers want](Show::wants) to see. A viewer never delays a program or another viewer: who is slower
+//! What is here knows nothing of pipes or processes: somebody [publishes](Show::publish) whole frames, and
+//! asks [what viewers want](Show::wants) to see. A viewer never delays a program or another viewer: who is slower
 //! than frames come gets the newest when two have been drawn, and holds no memory but those two.
 //!
 //! ```

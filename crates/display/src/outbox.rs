@@ -156,7 +156,8 @@ mod tests {
     proptest! {
         #[test]
         fn everything_arrives_in_order_however_little_is_taken(
-            messages in prop::collection::vec((any::<bool>(), prop::collection::vec(0usize..40, 0..30)), 0..8),
+            messages in
+                prop::collection::vec((any::<bool>(), prop::collection::vec(0usize..40, 0..30)), 0..8),
             takes in prop::collection::vec(0usize..60, 0..40),
         ) {
             let (mut outbox, mut expected, mut next) = (Outbox::default(), Vec::new(), 0u8);

@@ -1,8 +1,8 @@
 //! Pictures of arrays that are too large to be sent: each unit reduces its part to a [`Tile`] of a [`Grid`]
 //! of pixels, and a [`Picture`] is composed of the tiles of all units.
 //!
-//! Pure functions over bytes. A pixel at the boundary of parts has something of each: its tiles bring the mean
-//! of *their* elements, and what each weighs follows from the geometry alone.
+//! Pure functions over bytes. A pixel at the boundary of parts has something of each: its tiles bring the
+//! mean of *their* elements, and what each weighs follows from the geometry alone.
 //!
 //! ```
 //! use polyduct_display::reduce::{Grid, Part, Picture, Reduce, Tile};
@@ -108,7 +108,11 @@ pub enum ReduceError {
         found: u64,
     },
     /// A tile belongs to another grid, or is reduced in another way, than the picture.
-    #[error("a {} tile of {shape:?} pixels from {first:?} does not fit a {} picture", .found.name(), .expected.name())]
+    #[error(
+        "a {} tile of {shape:?} pixels from {first:?} does not fit a {} picture",
+        .found.name(),
+        .expected.name()
+    )]
     Tile {
         /// How the picture is reduced.
         expected: Reduce,

@@ -209,8 +209,8 @@ impl Viewer {
         }
     }
 
-    /// Puts out what the viewer is to have of its place, as far as it takes it; says whether what it wants has
-    /// changed by that.
+    /// Puts out what the viewer is to have of its place, as far as it takes it; says whether what it wants
+    /// has changed by that.
     pub(crate) fn offer(&mut self, place: &mut Place, out: &mut Outbox) -> bool {
         if self.is_closing {
             return false;

@@ -95,7 +95,10 @@ pub(crate) fn hello(name: &str, views: &[ViewInfo]) -> Bytes {
         let all = view.owners.as_ref()?;
         Some(all.iter().map(|o| json!({"unit": o.unit, "boxes": o.boxes})).collect::<Vec<_>>())
     };
-    let view = |v: &ViewInfo| json!({"name": v.name, "shape": v.shape, "dtype": elem::code(v.elem), "owners": owners(v)});
+    let view = |v: &ViewInfo| {
+        let dtype = elem::code(v.elem);
+        json!({"name": v.name, "shape": v.shape, "dtype": dtype, "owners": owners(v)})
+    };
     let views: Vec<Value> = views.iter().map(view).collect();
     text(&json!({"type": "hello", "name": name, "views": views, "group": null}))
 }
@@ -197,7 +200,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_frame_says_where_its_arrays_are(lens in prop::collection::vec(0usize..70_000, 0..5)) {
-            let views: Vec<View> = lens.iter().enumerate().map(|(n, l)| view(&n.to_string(), *l, None)).collect();
+            let all = lens.iter().enumerate();
+            let views: Vec<View> = all.map(|(n, len)| view(&n.to_string(), *len, None)).collect();
             let frame = published(views.clone());
             let bytes = super::frame(&frame, &frame.choose(|_| None)).concat();
             let mut cursor = Cursor::new(&bytes);
