@@ -29,6 +29,31 @@ pub(crate) fn code(elem: ElemType) -> Option<&'static str> {
 pub(crate) trait Element<const N: usize> {
     /// The value of one element; of a complex number its magnitude, of a `bool` 0 or 1.
     fn value(bytes: &[u8; N]) -> f64;
+
+    /// The mean of four. Where that is faster it is rounded as an element of the type is, but never beyond
+    /// what the type holds.
+    fn mean4(four: [&[u8; N]; 4]) -> f64 {
+        let [a, b, c, d] = four.map(Self::value);
+        ((a + b) + (c + d)) * 0.25
+    }
+
+    /// The largest of four, as [`largest`] has it.
+    fn largest4(four: [&[u8; N]; 4]) -> f64 {
+        let [a, b, c, d] = four.map(Self::value);
+        largest(largest(a, b), largest(c, d))
+    }
+}
+
+/// The larger of two; NaN only where both are. Unlike `f64::max` it is one comparison and a choice, which
+/// vectorises.
+pub(crate) fn largest<T: PartialOrd + Copy>(so_far: T, value: T) -> T {
+    // What is not equal to itself is no number.
+    #[allow(clippy::eq_op)]
+    if value > so_far || so_far != so_far {
+        value
+    } else {
+        so_far
+    }
 }
 
 macro_rules! numbers {
@@ -41,7 +66,47 @@ macro_rules! numbers {
     )*};
 }
 
-numbers! { i8, 1; i16, 2; i32, 4; i64, 8; u8, 1; u16, 2; u32, 4; u64, 8; f32, 4; f64, 8; }
+numbers! { i32, 4; i64, 8; u32, 4; u64, 8; f64, 8; }
+
+/// Four of them are put together as they are, and become an `f64` once.
+macro_rules! small_numbers {
+    ($($t:ty, $n:literal;)*) => {$(
+        impl Element<$n> for $t {
+            fn value(bytes: &[u8; $n]) -> f64 {
+                <$t>::from_le_bytes(*bytes) as f64
+            }
+
+            fn mean4(four: [&[u8; $n]; 4]) -> f64 {
+                let [a, b, c, d] = four.map(|bytes| i32::from(<$t>::from_le_bytes(*bytes)));
+                f64::from((a + b) + (c + d)) * 0.25
+            }
+
+            fn largest4(four: [&[u8; $n]; 4]) -> f64 {
+                let [a, b, c, d] = four.map(|bytes| <$t>::from_le_bytes(*bytes));
+                f64::from(a.max(b).max(c.max(d)))
+            }
+        }
+    )*};
+}
+
+small_numbers! { i8, 1; i16, 2; u8, 1; u16, 2; }
+
+impl Element<4> for f32 {
+    fn value(bytes: &[u8; 4]) -> f64 {
+        f64::from(f32::from_le_bytes(*bytes))
+    }
+
+    fn mean4(four: [&[u8; 4]; 4]) -> f64 {
+        // Quarters are exact, and four of them are never too large.
+        let [a, b, c, d] = four.map(|bytes| f32::from_le_bytes(*bytes) * 0.25);
+        f64::from((a + b) + (c + d))
+    }
+
+    fn largest4(four: [&[u8; 4]; 4]) -> f64 {
+        let [a, b, c, d] = four.map(|bytes| f32::from_le_bytes(*bytes));
+        f64::from(largest(largest(a, b), largest(c, d)))
+    }
+}
 
 /// `bool`, whatever its byte is.
 pub(crate) struct Truth;

@@ -2,7 +2,7 @@
 //! is, and then once for all rows of a pixel the columns are.
 
 use super::{Grid, Part, Reduce, Tile};
-use crate::elem::{for_element, Element, ForElement};
+use crate::elem::{for_element, largest, Element, ForElement};
 use std::ops::Range;
 
 /// Rows that are put together at a time.
@@ -35,6 +35,8 @@ trait Fold {
     const START: f64;
     /// Puts a value to others.
     fn add(so_far: f64, value: f64) -> f64;
+    /// Puts four elements together.
+    fn four<E: Element<N>, const N: usize>(four: [&[u8; N]; 4]) -> f64;
     /// The value of a pixel that so many elements were put together for.
     fn finish(all: f64, count: f64) -> f32;
 }
@@ -49,6 +51,10 @@ impl Fold for Sum {
         so_far + value
     }
 
+    fn four<E: Element<N>, const N: usize>(four: [&[u8; N]; 4]) -> f64 {
+        E::mean4(four) * 4.0
+    }
+
     fn finish(all: f64, count: f64) -> f32 {
         (all / count) as f32
     }
@@ -58,11 +64,11 @@ impl Fold for Largest {
     const START: f64 = f64::NAN;
 
     fn add(so_far: f64, value: f64) -> f64 {
-        if value > so_far || so_far.is_nan() {
-            value
-        } else {
-            so_far
-        }
+        largest(so_far, value)
+    }
+
+    fn four<E: Element<N>, const N: usize>(four: [&[u8; N]; 4]) -> f64 {
+        E::largest4(four)
     }
 
     fn finish(all: f64, _: f64) -> f32 {
@@ -140,8 +146,7 @@ fn down<'a, E: Element<N>, const N: usize, F: Fold>(
     while rows.end - row >= AT_ONCE {
         let [a, b, c, d] = [0, 1, 2, 3].map(|n| bytes(row + n));
         for ((((all, a), b), c), d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            let both = [F::add(E::value(a), E::value(b)), F::add(E::value(c), E::value(d))];
-            *all = F::add(*all, F::add(both[0], both[1]));
+            *all = F::add(*all, F::four::<E, N>([a, b, c, d]));
         }
         row += AT_ONCE;
     }
