@@ -92,6 +92,7 @@ fn a_large_answer_reaches_a_slow_reader_whole() {
     show.publish(frame_of(1, &shape, bytes.clone())).unwrap();
     let mut stream = connect(display.socket_address());
     stream.write_all(b"GET /big.npy HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(read_head(&mut stream).starts_with("HTTP/1.1 200 "));
     // Others are answered, and frames go on, while that one does not read.
     for step in 2..5 {
         show.publish(frame(step, &shape)).unwrap();
