@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 18] = [
+const TARGETS: [&str; 20] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
@@ -21,6 +21,8 @@ const TARGETS: [&str; 18] = [
     env!("CARGO_BIN_EXE_fuzz-pipe-words"),
     env!("CARGO_BIN_EXE_fuzz-pipe-stream"),
     env!("CARGO_BIN_EXE_fuzz-bundle"),
+    env!("CARGO_BIN_EXE_fuzz-display-head"),
+    env!("CARGO_BIN_EXE_fuzz-display-client"),
 ];
 
 #[test]

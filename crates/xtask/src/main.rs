@@ -48,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-stream",
         ],
     ),
+    ("polyduct-display", &["polyduct-os", "polyduct-layout"]),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
     // The laboratory measures the parts apart, and prints as the command does.
@@ -73,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "polyduct",
             "polyduct-copy",
+            "polyduct-display",
             "polyduct-layout",
             "polyduct-message",
             "polyduct-os",

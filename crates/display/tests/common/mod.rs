@@ -1,0 +1,242 @@
+//! Clients over loopback, each of whose waits has an end.
+#![allow(dead_code)] // each test uses some of it
+
+use bytes::Bytes;
+use polyduct_display::{Display, Frame, Options, Show, View, ViewInfo};
+use polyduct_layout::ElemType;
+use polyduct_os::poll::{poll, PollItem};
+use serde_json::{json, Value};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, SystemTime};
+use tungstenite::protocol::{Role, WebSocketConfig};
+use tungstenite::{Message, WebSocket};
+
+/// Nothing that a test waits for takes so long.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn listen() -> Display {
+    Display::listen(&Options::default()).unwrap()
+}
+
+pub fn info(name: &str, shape: &[u64]) -> ViewInfo {
+    ViewInfo { name: name.into(), shape: shape.to_vec(), elem: ElemType::F32, owners: None }
+}
+
+pub fn enter(display: &Display, name: &str, shape: &[u64]) -> Show {
+    display.enter(name, vec![info("u", shape)]).unwrap()
+}
+
+/// A frame of one view, all of whose elements are the step's number.
+pub fn frame(step: u64, shape: &[u64]) -> Frame {
+    let len = shape.iter().product::<u64>() as usize;
+    frame_of(step, shape, (step as f32).to_le_bytes().repeat(len).into())
+}
+
+pub fn frame_of(step: u64, shape: &[u64], data: Bytes) -> Frame {
+    let views = vec![View::whole("u", ElemType::F32, shape, data)];
+    let mut values = serde_json::Map::new();
+    values.insert("t".into(), json!(step as f64 / 4.0));
+    Frame { step, time: SystemTime::now(), values, views }
+}
+
+pub fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Everything until the other side closes.
+pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    all
+}
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub fn read(stream: &mut TcpStream) -> Response {
+        let all = read_all(stream);
+        let end = all.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
+        let head = String::from_utf8(all[..end].to_vec()).unwrap();
+        let status = head[9..12].parse().unwrap();
+        let body = all[end..].to_vec();
+        Response { status, head, body }
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends these bytes as a request, and reads the answer.
+pub fn send(to: SocketAddr, bytes: impl AsRef<[u8]>) -> Response {
+    let mut stream = connect(to);
+    stream.write_all(bytes.as_ref()).unwrap();
+    Response::read(&mut stream)
+}
+
+pub fn get(display: &Display, path: &str) -> Response {
+    send(display.socket_address(), format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+}
+
+pub fn handshake(path: &str, more: &str) -> String {
+    format!(
+        "GET {path}/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+    )
+}
+
+/// The head of an answer alone, byte by byte, so that nothing behind it is taken.
+pub fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A browser's page, as far as the server sees it.
+pub struct Page(pub WebSocket<TcpStream>);
+
+#[derive(Debug)]
+pub struct Got {
+    pub head: Value,
+    pub data: Vec<u8>,
+}
+
+impl Got {
+    fn of(message: &[u8]) -> Got {
+        let len = u32::from_le_bytes(message[..4].try_into().unwrap()) as usize;
+        let head = serde_json::from_slice(&message[4..4 + len]).unwrap();
+        let data = message[(4 + len).next_multiple_of(8)..].to_vec();
+        Got { head, data }
+    }
+
+    pub fn step(&self) -> u64 {
+        self.head["step"].as_u64().unwrap()
+    }
+
+    pub fn id(&self) -> u64 {
+        self.head["id"].as_u64().unwrap()
+    }
+
+    /// The elements of a view.
+    pub fn values(&self, view: usize) -> Vec<f32> {
+        let [at, len] = ["at", "len"].map(|name| self.head["views"][view][name].as_u64().unwrap() as usize);
+        let elements = self.data[at..at + len].chunks_exact(4);
+        elements.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+}
+
+impl Page {
+    pub fn open(display: &Display, path: &str) -> Page {
+        let mut stream = connect(display.socket_address());
+        stream.write_all(handshake(path, "Origin: http://localhost\r\n").as_bytes()).unwrap();
+        let head = read_head(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        Page(WebSocket::from_raw_socket(stream, Role::Client, Some(config)))
+    }
+
+    /// Opens it, and reads what it is told first.
+    pub fn look(display: &Display, path: &str) -> Page {
+        let mut page = Page::open(display, path);
+        assert_eq!(page.text()["type"], "hello");
+        assert_eq!(page.text()["type"], "state");
+        page
+    }
+
+    pub fn message(&mut self) -> Message {
+        loop {
+            match self.0.read().unwrap() {
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => return other,
+            }
+        }
+    }
+
+    pub fn text(&mut self) -> Value {
+        match self.message() {
+            Message::Text(text) => serde_json::from_str(&text).unwrap(),
+            other => panic!("no text: {other:?}"),
+        }
+    }
+
+    pub fn frame(&mut self) -> Got {
+        match self.message() {
+            Message::Binary(message) => Got::of(&message),
+            other => panic!("no frame: {other:?}"),
+        }
+    }
+
+    /// The next frame, whatever is told before it.
+    pub fn frame_past_texts(&mut self) -> Got {
+        loop {
+            if let Message::Binary(message) = self.message() {
+                return Got::of(&message);
+            }
+        }
+    }
+
+    pub fn say(&mut self, message: Value) {
+        self.0.send(Message::text(message.to_string())).unwrap();
+    }
+
+    pub fn ack(&mut self, got: &Got) {
+        self.say(json!({"type": "ack", "id": got.id()}));
+    }
+
+    /// Reads frames and acknowledges them until that step has come.
+    pub fn until(&mut self, step: u64) -> Got {
+        loop {
+            let got = self.frame();
+            self.ack(&got);
+            assert!(got.step() <= step, "step {} came, {step} was awaited", got.step());
+            if got.step() == step {
+                return got;
+            }
+        }
+    }
+
+    /// The code with which the server closes, after whatever else it sends.
+    pub fn close_code(&mut self) -> u16 {
+        loop {
+            match self.0.read().unwrap() {
+                Message::Close(Some(close)) => return close.code.into(),
+                Message::Close(None) => return 1005,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Waits until the program is told that what viewers want has become so.
+pub fn until_wants(show: &Show, is_it: impl Fn(&polyduct_display::Wants) -> bool) -> polyduct_display::Wants {
+    loop {
+        let wants = show.wants();
+        if is_it(&wants) {
+            return wants;
+        }
+        let changed = show.changed();
+        let ready = poll(&mut [PollItem::readable(&changed)], Some(PATIENCE)).unwrap();
+        assert_eq!(ready, 1, "wants stay {wants:?}");
+    }
+}
