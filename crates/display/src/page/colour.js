@@ -1,0 +1,139 @@
+// Values to pixels: tables of colours, and the loops that everything waits for.
+
+/** Place of NaN, +∞ and −∞ behind a table's 256 colours. */
+const NOT = 256;
+const OVER = 257;
+const UNDER = 258;
+const SOLID = 0xff000000;
+
+const tables = {};
+
+/** A table as pixels, with what NaN and the infinities get: nothing at all, pink and cyan, which no table has. */
+function table(name) {
+  if (tables[name]) return tables[name];
+  const out = new Uint32Array(259);
+  const rgb = TABLES[name] && atob(TABLES[name].rgb);
+  for (let i = 0; i < 256; i++) {
+    out[i] = rgb
+      ? rgb.charCodeAt(3 * i) | rgb.charCodeAt(3 * i + 1) << 8 | rgb.charCodeAt(3 * i + 2) << 16 | SOLID
+      : i * 0x010101 | SOLID;
+  }
+  out[NOT] = 0;
+  out[OVER] = 0xffd84fff;
+  out[UNDER] = 0xffffe500;
+  return (tables[name] = out);
+}
+
+const TABLE_NAMES = [...Object.keys(TABLES).slice(0, 4), "grey", ...Object.keys(TABLES).slice(4)];
+const diverging = (name) => TABLES[name]?.kind === "diverging";
+
+/** A CSS colour of entry `i`. */
+function css(name, i) {
+  const c = table(name)[i];
+  return `rgb(${c & 255},${(c >> 8) & 255},${(c >> 16) & 255})`;
+}
+
+// A loop that meets arrays of several types is compiled for all of them and runs at a third of its speed, so f4,
+// which most pictures are, has loops of its own.
+
+function linearF4(out, values, width, height, step, lo, factor, colours) {
+  const [first, last, not, over, under] = ends(colours);
+  for (let y = 0, o = 0; y < height; y += step) {
+    for (let i = y * width, end = i + width; i < end; i += step) {
+      const v = values[i];
+      const t = (v - lo) * factor;
+      out[o++] = t >= 0
+        ? (t < 256 ? colours[t | 0] : v === Infinity ? over : last)
+        : (t < 0 ? (v === -Infinity ? under : first) : not);
+    }
+  }
+}
+
+function linearAny(out, values, width, height, step, lo, factor, colours) {
+  const [first, last, not, over, under] = ends(colours);
+  for (let y = 0, o = 0; y < height; y += step) {
+    for (let i = y * width, end = i + width; i < end; i += step) {
+      const v = values[i];
+      const t = (v - lo) * factor;
+      out[o++] = t >= 0
+        ? (t < 256 ? colours[t | 0] : v === Infinity ? over : last)
+        : (t < 0 ? (v === -Infinity ? under : first) : not);
+    }
+  }
+}
+
+const ends = (colours) => [colours[0], colours[255], colours[NOT], colours[OVER], colours[UNDER]];
+
+/** Entry of one value on a logarithmic scale. What has no logarithm is as NaN. */
+function logEntry(v, logLo, factor) {
+  if (!(v > 0)) return v === -Infinity ? UNDER : NOT;
+  if (v === Infinity) return OVER;
+  const t = (Math.log(v) - logLo) * factor;
+  return t < 0 ? 0 : t < 256 ? t | 0 : 255;
+}
+
+const firstEntry = new Uint16Array(65536);
+const edges = new Float64Array(258);
+const half = new Uint32Array(1);
+const halfAsFloat = new Float32Array(half.buffer);
+
+/** A logarithm for each pixel would take five times as long: the upper half of a float's bits leads to the lowest
+ *  entry that it may have, and the entries' edges to the right one. */
+function logF4(out, values, width, height, step, lo, hi, colours) {
+  const logLo = Math.log(lo);
+  const span = Math.log(hi) - logLo;
+  for (let i = 0; i <= 256; i++) edges[i] = Math.exp(logLo + span * i / 256);
+  edges[0] = 0;
+  edges[256] = edges[257] = Infinity;
+  for (let top = 0; top < 65536; top++) {
+    half[0] = top << 16;
+    const v = halfAsFloat[0];
+    firstEntry[top] = top === 0x7f80 ? OVER : top === 0 ? 0 : logEntry(v, logLo, 256 / span);
+    // Rounding may have put the lowest value of these bits one too high.
+    if (firstEntry[top] > 0 && firstEntry[top] < 256 && v < edges[firstEntry[top]]) firstEntry[top]--;
+  }
+  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  const infinity = 0x7f800000;
+  for (let y = 0, o = 0; y < height; y += step) {
+    for (let i = y * width, end = i + width; i < end; i += step) {
+      const b = bits[i];
+      let entry = firstEntry[b >>> 16];
+      if (entry < 256) {
+        const v = values[i];
+        while (v >= edges[entry + 1]) entry++;
+        if (b === 0) entry = NOT;
+      } else if (entry === OVER && b !== infinity) {
+        entry = NOT;
+      } else if (entry === UNDER && b !== 0xff800000) {
+        entry = NOT;
+      }
+      out[o++] = colours[entry];
+    }
+  }
+}
+
+function logAny(out, values, width, height, step, lo, hi, colours) {
+  const logLo = Math.log(lo);
+  const factor = 256 / (Math.log(hi) - logLo);
+  for (let y = 0, o = 0; y < height; y += step) {
+    for (let i = y * width, end = i + width; i < end; i += step) {
+      out[o++] = colours[logEntry(values[i], logLo, factor)];
+    }
+  }
+}
+
+/** Colours every `step`-th value of each `step`-th row. Entry of v: floor(256 (v − lo) / (hi − lo)), within 0..255. */
+function paint(out, values, width, height, step, range, colours) {
+  const { lo, hi, log } = range;
+  const f4 = values instanceof Float32Array;
+  if (log) return (f4 ? logF4 : logAny)(out, values, width, height, step, lo, hi, colours);
+  (f4 ? linearF4 : linearAny)(out, values, width, height, step, lo, 256 / (hi - lo), colours);
+}
+
+/** Place of one value in a table, as `paint` has it. */
+function entry(v, { lo, hi, log }) {
+  if (log) return logEntry(v, Math.log(lo), 256 / (Math.log(hi) - Math.log(lo)));
+  if (Number.isNaN(v)) return NOT;
+  if (!Number.isFinite(v)) return v > 0 ? OVER : UNDER;
+  return Math.max(0, Math.min(255, Math.floor((v - lo) * (256 / (hi - lo)))));
+}
