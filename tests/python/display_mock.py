@@ -24,14 +24,13 @@ NAMES = {np.dtype(code).str[1:]: code for code in ["f2", "f4", "f8", "c8", "c16"
 
 
 def page() -> str:
-    """The document, from the parts that `mod.rs` puts together, in its order."""
+    """The document, from the parts that ``mod.rs`` puts together, squeezed as it does it."""
     source = (PARTS / "mod.rs").read_text()
     inside = source[source.index("concat!(") : source.index("\n);")]
     parts = re.findall(r'include_str!\("([^"]+)"\)|"([^"]*)"', inside)
-    text = "".join((PARTS / file).read_text() if file else literal for file, literal in parts)
-    return "\n".join(
-        line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("//", "/**", "* "))
-    )
+    text = "".join((PARTS / file).read_text() if file else literal.replace("\\n", "\n") for file, literal in parts)
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("//", "/**", "*  "))]
+    return "".join(line if line.endswith(("{", ",", ";", "(")) else line + "\n" for line in lines)
 
 
 def kind(array: np.ndarray) -> str:

@@ -70,10 +70,8 @@ class Bar {
       g.fillRect(this.left + k * wide, BAR.histogram - high, wide - 0.5, high);
     }
     const [a, b] = [this.x(lo), this.x(hi)];
-    for (let i = 0; i < 256; i++) {
-      g.fillStyle = css(name, i);
-      g.fillRect(a + (b - a) * i / 256, BAR.histogram + 1, (b - a) / 256 + 0.6, BAR.strip);
-    }
+    g.imageSmoothingEnabled = false;
+    g.drawImage(strip(name), a, BAR.histogram + 1, b - a, BAR.strip);
     g.fillStyle = css(name, 0);
     if (a > this.left) g.fillRect(this.left, BAR.histogram + 4, a - this.left, BAR.strip - 6);
     g.fillStyle = css(name, 255);

@@ -7,16 +7,18 @@ const UNDER = 258;
 const SOLID = 0xff000000;
 
 const tables = {};
+const strips = {};
 
 /** A table as pixels, with what NaN and the infinities get: nothing at all, pink and cyan, which no table has. */
 function table(name) {
   if (tables[name]) return tables[name];
   const out = new Uint32Array(259);
-  const rgb = TABLES[name] && atob(TABLES[name].rgb);
+  const { first = [0, 0, 0] } = TABLES[name] ?? {};
+  const rest = TABLES[name]?.rest.replace(/\s/g, "");
+  const rgb = [...first];
   for (let i = 0; i < 256; i++) {
-    out[i] = rgb
-      ? rgb.charCodeAt(3 * i) | rgb.charCodeAt(3 * i + 1) << 8 | rgb.charCodeAt(3 * i + 2) << 16 | SOLID
-      : i * 0x010101 | SOLID;
+    out[i] = rgb[0] | rgb[1] << 8 | rgb[2] << 16 | SOLID;
+    for (let k = 0; k < 3; k++) rgb[k] += rest ? rest.charCodeAt(3 * i + k) - 80 : 1;
   }
   out[NOT] = 0;
   out[OVER] = 0xffd84fff;
@@ -26,6 +28,15 @@ function table(name) {
 
 const TABLE_NAMES = [...Object.keys(TABLES).slice(0, 4), "grey", ...Object.keys(TABLES).slice(4)];
 const diverging = (name) => TABLES[name]?.kind === "diverging";
+
+/** The 256 colours in a row, as a picture to draw bars with. */
+function strip(name) {
+  if (strips[name]) return strips[name];
+  const canvas = element("canvas", { width: 256, height: 1 });
+  const bytes = new Uint8ClampedArray(table(name).slice(0, 256).buffer);
+  canvas.getContext("2d").putImageData(new ImageData(bytes, 256, 1), 0, 0);
+  return (strips[name] = canvas);
+}
 
 /** A CSS colour of entry `i`. */
 function css(name, i) {
@@ -128,12 +139,4 @@ function paint(out, values, width, height, step, range, colours) {
   const f4 = values instanceof Float32Array;
   if (log) return (f4 ? logF4 : logAny)(out, values, width, height, step, lo, hi, colours);
   (f4 ? linearF4 : linearAny)(out, values, width, height, step, lo, 256 / (hi - lo), colours);
-}
-
-/** Place of one value in a table, as `paint` has it. */
-function entry(v, { lo, hi, log }) {
-  if (log) return logEntry(v, Math.log(lo), 256 / (Math.log(hi) - Math.log(lo)));
-  if (Number.isNaN(v)) return NOT;
-  if (!Number.isFinite(v)) return v > 0 ? OVER : UNDER;
-  return Math.max(0, Math.min(255, Math.floor((v - lo) * (256 / (hi - lo)))));
 }

@@ -16,7 +16,6 @@ class Controls {
     on("owners", () => this.owners());
     on("png", () => page.savePicture());
     on("npy", () => page.saveValues());
-    on("theme", () => this.theme());
     on("ask", () => byId("help").showModal());
     byId("past").addEventListener("input", (e) => page.showPast(Number(e.target.value)));
     byId("table").addEventListener("change", (e) => this.look((look) => chooseTable(look, e.target.value)));
@@ -66,15 +65,6 @@ class Controls {
     this.say();
   }
 
-  theme() {
-    const root = document.documentElement;
-    const dark = getComputedStyle(root).colorScheme === "dark";
-    root.dataset.theme = dark ? "light" : "dark";
-    keepTheme(root.dataset.theme);
-    readInk();
-    this.stage.mark("all");
-  }
-
   key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey || byId("help").open || byId("controls").hidden) return;
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
@@ -119,7 +109,6 @@ class Controls {
     byId("owners").disabled = !this.stage.list().some(({ info }) => info.owners?.length);
     if (!view) return;
     say(byId("target"), views.length > 1 ? "all views" : view.name);
-    say(byId("npy"), views.length > 1 ? "save .npz" : "save .npy");
     const { look, range } = view;
     byId("table").value = look.table ?? "viridis";
     byId("scale").value = look.scale;
@@ -140,13 +129,4 @@ function chooseTable(look, name) {
   if (diverging(name) && !diverging(look.table) && look.scale === "linear") look.scale = "symmetric";
   if (!diverging(name) && diverging(look.table) && look.scale === "symmetric") look.scale = "linear";
   look.table = name;
-}
-
-// Storage may be forbidden: then the theme is of this page alone.
-function keepTheme(theme) {
-  try { localStorage.setItem("polyduct-theme", theme); } catch { /* as said */ }
-}
-
-function keptTheme() {
-  try { return localStorage.getItem("polyduct-theme"); } catch { return null; }
 }

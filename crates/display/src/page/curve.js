@@ -65,15 +65,22 @@ function lines(g, values, first, last, px, py) {
 
 /** More values than pixels: least and greatest of each column, so that no peak is lost. */
 function strokes(g, values, first, last, px, py) {
-  let [column, lo, hi] = [null, Infinity, -Infinity];
+  let [column, lo, hi, before] = [null, Infinity, -Infinity, NaN];
   const flush = () => {
     if (lo <= hi) { g.moveTo(column + 0.5, py(hi) - 0.5); g.lineTo(column + 0.5, py(lo) + 0.5); }
     [lo, hi] = [Infinity, -Infinity];
   };
   for (let i = first; i < last; i++) {
     const at = Math.floor(px(i));
-    if (at !== column) { flush(); column = at; }
-    if (Number.isFinite(values[i])) { lo = Math.min(lo, values[i]); hi = Math.max(hi, values[i]); }
+    const v = values[i];
+    if (at !== column) {
+      flush();
+      column = at;
+      // From where the column before ended, or steep parts would have gaps.
+      if (Number.isFinite(before)) lo = hi = before;
+    }
+    if (Number.isFinite(v)) { lo = Math.min(lo, v); hi = Math.max(hi, v); }
+    before = v;
   }
   flush();
 }

@@ -40,7 +40,6 @@ class Page {
     });
     this.stage.wants = new Wants(() => this.stage.list(), (want) => this.link.send(want));
     setInterval(() => this.facts(), FACTS_EVERY);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readInk(); this.stage.mark("all"); });
   }
 
   told(message) {
@@ -174,7 +173,7 @@ class Page {
   }
 
   saveValues() {
-    if (this.shown) saveValues(this.name, this.shown, this.stage.targets());
+    if (this.shown) saveValues(this.name, this.stage.targets());
   }
 
   get rate() {
@@ -238,13 +237,11 @@ function age(seconds) {
 }
 
 function start() {
-  const theme = keptTheme();
-  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-  readInk();
-  byId("theme").addEventListener("click", readInk);
+  let page = null;
+  watchTheme(() => page?.stage.mark("all"));
   const name = decodeURIComponent(location.pathname).replace(/^\/+|\/+$/g, "");
   if (!name) return showNames(byId("names"));
-  const page = new Page(name);
+  page = new Page(name);
   window.polyduct = { state: () => page.report() };
 }
 

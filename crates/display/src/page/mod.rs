@@ -1,14 +1,21 @@
 //! The page that viewers load: one document with everything in it, put together when this crate is compiled.
 
-/// The whole page, served at `/` and at every name. `tests/python/display_mock.py` reads the parts and their
-/// order from here.
-pub(crate) const PAGE: &str = concat!(
+use std::sync::LazyLock;
+
+/// The whole page, served at `/` and at every name.
+pub(crate) static PAGE: LazyLock<String> = LazyLock::new(|| squeezed(SOURCE));
+
+/// What marks a line as a comment. A block's later lines have two spaces, CSS's `* {` has one.
+const COMMENTS: [&str; 3] = ["//", "/**", "*  "];
+
+/// The parts in their order; `tests/python/display_mock.py` reads it from here.
+const SOURCE: &str = concat!(
     include_str!("head.html"),
     "<style>",
     include_str!("style.css"),
     "</style></head>",
     include_str!("body.html"),
-    "<script>'use strict';",
+    "<script>'use strict';\n",
     include_str!("tables.js"),
     include_str!("values.js"),
     include_str!("colour.js"),
@@ -31,6 +38,21 @@ pub(crate) const PAGE: &str = concat!(
     include_str!("main.js"),
     "</script></html>",
 );
+
+/// Without comments, indentation, and ends of lines that mean nothing.
+fn squeezed(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    for line in source.lines().map(str::trim) {
+        if line.is_empty() || COMMENTS.iter().any(|mark| line.starts_with(mark)) {
+            continue;
+        }
+        out.push_str(line);
+        if !line.ends_with(['{', ',', ';', '(']) {
+            out.push('\n');
+        }
+    }
+    out
+}
 
 #[cfg(test)]
 mod tests {

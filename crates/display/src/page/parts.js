@@ -3,10 +3,29 @@
 const FONT = "system-ui, sans-serif";
 const ink = { text: "", dim: "", line: "", accent: "" };
 
-/** Canvases cannot use CSS variables: called at the start and after each change of the theme. */
-function readInk() {
-  const style = getComputedStyle(document.documentElement);
+/** Sets dark or light. Canvases cannot use CSS variables: `ink` has their values. */
+function setTheme(name) {
+  const root = document.documentElement;
+  root.dataset.theme = name;
+  const style = getComputedStyle(root);
   for (const name of Object.keys(ink)) ink[name] = style.getPropertyValue(`--${name}`).trim();
+}
+
+/** The theme that the system wants, or that was chosen here before; `changed()` after each change. */
+function watchTheme(changed) {
+  const system = matchMedia("(prefers-color-scheme: light)");
+  const wanted = () => (system.matches ? "light" : "dark");
+  let kept = null;
+  // Storage may be forbidden: then the choice is of this page alone.
+  try { kept = localStorage.getItem("polyduct-theme"); } catch { /* as said */ }
+  setTheme(kept === "light" || kept === "dark" ? kept : wanted());
+  system.addEventListener("change", () => { setTheme(wanted()); changed(); });
+  byId("theme").addEventListener("click", () => {
+    const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem("polyduct-theme", next); } catch { /* as said */ }
+    setTheme(next);
+    changed();
+  });
 }
 
 /** An element with attributes (functions are listeners), and children. */

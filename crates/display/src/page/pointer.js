@@ -47,7 +47,7 @@ function watchPointer(view) {
       if (spread > 0) view.camera.zoomAt(wide / spread, (a[0] + b[0]) / 2, (a[1] + b[1]) / 2, width, height);
       spread = wide;
     }
-    stage.moved();
+    stage.refresh();
   });
   const up = (e) => {
     if (!down.delete(e.pointerId)) return;
@@ -56,7 +56,7 @@ function watchPointer(view) {
   pic.addEventListener("pointerup", up);
   pic.addEventListener("pointercancel", up);
   pic.addEventListener("pointerleave", () => { if (view.camera && !down.size) stage.point(view.camera, null); });
-  pic.addEventListener("dblclick", () => { view.camera?.fit(); stage.moved(); });
+  pic.addEventListener("dblclick", () => { view.camera?.fit(); stage.refresh(); });
   pic.addEventListener("wheel", (e) => {
     // Where the page itself scrolls, the wheel alone belongs to it.
     if (!view.camera || (stage.scrolls() && !stage.large && !e.ctrlKey)) return;
@@ -64,7 +64,7 @@ function watchPointer(view) {
     const lines = e.deltaMode === 1 ? 18 : 1;
     const { width, height } = view.area;
     view.camera.zoomAt(Math.exp(-e.deltaY * lines * (e.ctrlKey ? 0.01 : 0.002)), ...place(e), width, height);
-    stage.moved();
+    stage.refresh();
     look(e);
   }, { passive: false });
 }

@@ -1,4 +1,4 @@
-// Files for the viewer: values as .npy or .npz, what is seen as .png.
+// Files for the viewer: values as .npy, what is seen as .png.
 
 /** NumPy's name of a type. It has none for bf16: two bytes, as ml_dtypes writes it. */
 function descr(dtype) {
@@ -17,62 +17,15 @@ function npy({ dtype, shape, bytes }) {
   return [head, bytes];
 }
 
-let crcs = null;
-
-function crc(parts) {
-  crcs ??= Uint32Array.from({ length: 256 }, (_, n) => {
-    for (let k = 0; k < 8; k++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;
-    return n;
-  });
-  let c = -1;
-  for (const part of parts) for (let i = 0; i < part.length; i++) c = crcs[(c ^ part[i]) & 255] ^ (c >>> 8);
-  return ~c >>> 0;
-}
-
-/** Files in one archive without compression, as numpy.savez writes it. `files`: [name, parts]. */
-function zip(files) {
-  const [out, list] = [[], []];
-  let at = 0;
-  const put = (into, name, words) => {
-    const bytes = new TextEncoder().encode(name);
-    const head = new DataView(new ArrayBuffer(words.reduce((n, [size]) => n + size, 0)));
-    let k = 0;
-    for (const [size, value] of words) {
-      if (size === 2) head.setUint16(k, value, true);
-      else head.setUint32(k, value, true);
-      k += size;
-    }
-    into.push(new Uint8Array(head.buffer), bytes);
-    return head.byteLength + bytes.length;
-  };
-  for (const [name, parts] of files) {
-    const size = parts.reduce((n, part) => n + part.length, 0);
-    const length = new TextEncoder().encode(name).length;
-    // Version 2.0, names in UTF-8, stored, 1980-01-01.
-    const common = [[2, 20], [2, 0x800], [2, 0], [2, 0], [2, 0x21], [4, crc(parts)], [4, size], [4, size], [2, length], [2, 0]];
-    put(list, name, [[4, 0x02014b50], [2, 20], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, at]]);
-    at += put(out, name, [[4, 0x04034b50], ...common]) + size;
-    out.push(...parts);
-  }
-  const size = list.reduce((n, part) => n + part.length, 0);
-  const n = files.length;
-  put(list, "", [[4, 0x06054b50], [2, 0], [2, 0], [2, n], [2, n], [4, size], [4, at], [2, 0]]);
-  return [...out, ...list];
-}
-
-function download(name, parts, type) {
-  const url = URL.createObjectURL(new Blob(parts, { type }));
+function download(name, parts) {
+  const url = URL.createObjectURL(new Blob(parts));
   element("a", { href: url, download: name.replaceAll("/", "-") }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-/** The values that are seen: one view as .npy, several as .npz. */
-function saveValues(name, frame, views) {
-  const heads = views.map((view) => view.head).filter(Boolean);
-  if (!heads.length) return;
-  const stem = `${name}-${frame.step}`;
-  if (heads.length === 1) return download(`${stem}.npy`, npy(heads[0]), "application/octet-stream");
-  download(`${stem}.npz`, zip(heads.map((head) => [`${head.name}.npy`, npy(head)])), "application/zip");
+/** The values that are seen, a file for each view. */
+function saveValues(name, views) {
+  for (const { head, step } of views) if (head) download(`${name}-${head.name}-${step}.npy`, npy(head));
 }
 
 /** The tiles as they are seen, names and bars included, in the screen's resolution. */
@@ -109,5 +62,5 @@ function picture(node, views) {
 }
 
 function savePicture(name, step, node, views) {
-  picture(node, views).toBlob((blob) => download(`${name}-${step}.png`, [blob], "image/png"), "image/png");
+  picture(node, views).toBlob((blob) => download(`${name}-${step}.png`, [blob]), "image/png");
 }

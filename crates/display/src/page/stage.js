@@ -97,7 +97,6 @@ class Stage {
   }
 
   refresh() { this.mark("place"); this.wants?.soon(); }
-  moved() { this.refresh(); }
 
   /** After looks of some views changed. */
   restyle(views) {
@@ -117,12 +116,12 @@ class Stage {
       const { width, height } = view.area;
       camera.zoomAt(factor, width / 2, height / 2, width, height);
     }
-    this.moved();
+    this.refresh();
   }
 
   fit() {
     for (const camera of this.cameras.values()) camera.fit();
-    this.moved();
+    this.refresh();
   }
 
   owners(shown) {

@@ -1,6 +1,4 @@
-"""Writes tables.js: 256 colours of matplotlib's maps (CC0) as base64 of RGB. `python tables.py > tables.js`"""
-
-import base64
+"""Writes tables.js: 256 colours of matplotlib's maps (CC0), exactly. `python tables.py > tables.js`"""
 
 import matplotlib
 import numpy as np
@@ -16,11 +14,14 @@ MAPS = [
     ("twilight", "twilight", "cyclic"),
 ]
 
-print("// Written by tables.py: 256 colours each, RGB in base64; even steps of lightness, diverging, or cyclic.")
+print("// Written by tables.py: 256 colours each, red, green, blue: the first, then the difference to the one before,")
+print("// a letter each, P for 0. Lightness in even steps, diverging, or cyclic.")
 print("const TABLES = {")
 for name, source, kind in MAPS:
     rgb = matplotlib.colormaps[source](np.arange(256) / 255, bytes=True)[:, :3]
-    text = base64.b64encode(rgb.tobytes()).decode()
-    lines = [text[k : k + 100] for k in range(0, len(text), 100)]
-    print(f'  {name}: {{ kind: "{kind}", rgb:\n    "' + '" +\n    "'.join(lines) + '" },')
+    steps = np.diff(rgb.astype(int), axis=0)
+    assert abs(steps).max() <= 15
+    text = "".join(chr(80 + step) for step in steps.ravel())
+    print(f'  {name}: {{ kind: "{kind}", first: {rgb[0].tolist()}, rest:', end=" ")
+    print("`\n    " + "\n    ".join(text[k : k + 100] for k in range(0, len(text), 100)) + "` },")
 print("};")

@@ -204,11 +204,10 @@ class View {
   point() {
     const found = this.under();
     this.spot.hidden = !found;
-    this.bar.canvas.classList.toggle("pointed", Boolean(found));
     if (!found) return say(this.readout, "");
     const { index, value, units, of } = found;
     const owner = units.length ? `  unit ${units.length > 6 ? `${units.slice(0, 6).join(", ")}…` : units.join(", ")}` : "";
-    say(this.readout, `[${index.map((v) => v ?? "*").join(", ")}]  ${value}${of && `  (${of})`}${owner}`);
+    say(this.readout, `[${index.map((v) => v ?? "*").join(", ")}]  ${value.replace("-", "−")}${of && `  (${of})`}${owner}`);
     const [x, y, w, h] = this.rect(found.cell, found.cell.map((v, k) => v + found.each[k]));
     const [width, height] = [Math.max(w, 5), Math.max(h, 5)];
     Object.assign(this.spot.style, {
