@@ -39,7 +39,7 @@ function drawCurve(view) {
   const last = Math.min(n, Math.ceil((seen.hi[1] - from) / each) + 1);
   const wide = area.width / (seen.hi[1] - seen.lo[1]);
   const px = (i) => area.left + (from + (i + 0.5) * each - seen.lo[1]) * wide;
-  if (last - first <= 2 * area.width) lines(g, values, first, last, px, py);
+  if (last - first <= 8 * area.width) lines(g, values, first, last, px, py);
   else strokes(g, values, first, last, px, py);
   g.stroke();
   if (each * wide > 9) {
