@@ -1,4 +1,4 @@
-"""A server that stands in for the display's, to test its page alone: it sends what a test says, and keeps what it hears."""
+"""A server in the place of the display's, to test its page alone: it sends what tests say, and keeps what it hears."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ from websockets.sync.server import ServerConnection, serve
 
 PARTS = Path(__file__).resolve().parents[2] / "crates" / "display" / "src" / "page"
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src 'self' data: blob:"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src 'self' data: blob:"
 )
-NAMES = {np.dtype(code).str[1:]: code for code in ["f2", "f4", "f8", "c8", "c16", *(f"{k}{n}" for k in "ui" for n in (1, 2, 4, 8))]}
+INTEGERS = [f"{sign}{size}" for sign in "ui" for size in (1, 2, 4, 8)]
+NAMES = {np.dtype(code).str[1:]: code for code in ["f2", "f4", "f8", "c8", "c16", *INTEGERS]}
+#: A view's header and its values.
+View = tuple[dict[str, Any], bytes]
 
 
 def page() -> str:
@@ -28,8 +32,9 @@ def page() -> str:
     source = (PARTS / "mod.rs").read_text()
     inside = source[source.index("concat!(") : source.index("\n);")]
     parts = re.findall(r'include_str!\("([^"]+)"\)|"([^"]*)"', inside)
-    text = "".join((PARTS / file).read_text() if file else literal.replace("\\n", "\n") for file, literal in parts)
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith(("//", "/**", "*  "))]
+    text = "".join((PARTS / file).read_text() if file else said.replace("\\n", "\n") for file, said in parts)
+    comments = ("//", "/**", "*  ")
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith(comments)]
     return "".join(line if line.endswith(("{", ",", ";", "(")) else line + "\n" for line in lines)
 
 
@@ -40,7 +45,7 @@ def kind(array: np.ndarray) -> str:
     return NAMES.get(array.dtype.str[1:], array.dtype.name.replace("bfloat16", "bf16"))
 
 
-def view(name: str, array: np.ndarray, **more: Any) -> tuple[dict[str, Any], bytes]:
+def view(name: str, array: np.ndarray, **more: Any) -> View:
     """One view of a frame: the whole of an array, or what `more` says that it is of one."""
     array = np.ascontiguousarray(array)
     plain = {
@@ -50,7 +55,7 @@ def view(name: str, array: np.ndarray, **more: Any) -> tuple[dict[str, Any], byt
     return {**plain, **more}, array.tobytes()
 
 
-def pack(head: dict[str, Any], views: list[tuple[dict[str, Any], bytes]]) -> bytes:
+def pack(head: dict[str, Any], views: list[View]) -> bytes:
     """A frame as it goes over the wire."""
     at, parts, listed = 0, [], []
     for one, data in views:
@@ -89,8 +94,8 @@ class Mock:
         self.viewers: list[Viewer] = []
         self.changed = threading.Condition()
         self.server = serve(
-            self._viewer, "127.0.0.1", port, process_request=self._request, compression=None, max_size=1 << 16,
-            ping_interval=None,
+            self._viewer, "127.0.0.1", port, process_request=self._request, compression=None,
+            max_size=1 << 16, ping_interval=None,
         )  # fmt: skip
         self.port = self.server.socket.getsockname()[1]
         self.thread = threading.Thread(target=self.server.serve_forever)
@@ -130,7 +135,7 @@ class Mock:
                 one.texts.append(text)
             self.changed.notify_all()
 
-    def show(self, step: int, *views: tuple[dict[str, Any], bytes], values: dict[str, Any] | None = None) -> None:
+    def show(self, step: int, *views: View, values: dict[str, Any] | None = None) -> None:
         """Publishes a frame."""
         self.id += 1
         head = {"id": self.id, "step": step, "time": time.time(), "values": values or {}}

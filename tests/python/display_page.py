@@ -20,7 +20,7 @@ NOTHING, OVER, UNDER = (0, 0, 0, 0), (255, 79, 216, 255), (0, 229, 255, 255)
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless browser. Where there is none, tests are skipped, but not where everything has to be tested."""
+    """A headless browser. Where there is none tests are skipped, but fail where everything is to be tested."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
     if not os.access(path, os.X_OK):
         why = f"no browser at {path}: apt-get install chromium, or say where it is in CHROMIUM"
@@ -34,8 +34,8 @@ def chromium() -> Iterator[Browser]:
 
 
 def until(page: Page, condition: str) -> Any:
-    """Waits until an expression of the page is true; `state` in it is what ``polyduct.state()`` says. The page's
-    policy forbids to evaluate texts there, which is how playwright itself would wait."""
+    """Waits until an expression of the page is true; `state` in it is what ``polyduct.state()`` says. The
+    page's policy forbids to evaluate texts there, which is how playwright itself would wait."""
     return page.evaluate(
         """() => new Promise((found, failed) => {
             const end = performance.now() + 30000;
@@ -69,7 +69,8 @@ def pixels(page: Page, name: str) -> np.ndarray:
         """name => {
             const canvas = document.querySelector(`canvas[data-view="${name}"]`);
             const { width, height } = canvas;
-            return [width, height, Array.from(canvas.getContext("2d").getImageData(0, 0, width, height).data)];
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+            return [width, height, Array.from(data)];
         }""",
         name,
     )

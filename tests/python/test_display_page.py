@@ -82,7 +82,8 @@ def test_pixels_are_what_the_table_has_for_the_values(look: Open, mock: Mock, dt
         mock.show(1, view("u", bits, dtype="bf16"))
     else:
         plain = rng.normal(size=(9, 14)) * 100
-        array = plain > 0 if dtype == "b1" else plain.astype(dtype if dtype[0] in "fci" else "i8").astype(dtype)
+        whole = plain if dtype[0] in "fc" else plain.astype("i8")
+        array = plain > 0 if dtype == "b1" else whole.astype(dtype)
         values = np.abs(array) if dtype[0] == "c" else array
         mock.arrays(1, u=array)
     seen = look()
@@ -119,7 +120,8 @@ def test_a_logarithmic_scale(look: Open, mock: Mock, dtype: str) -> None:
     seen.keyboard.press("l")
     state = still(seen)["views"][0]
     assert state["range"]["log"] and state["range"]["lo"] == values[np.isfinite(values) & (values > 0)].min()
-    got, oracle = pixels(seen, "u"), coloured(values, state["range"]["lo"], state["range"]["hi"], "viridis", log=True)
+    oracle = coloured(values, state["range"]["lo"], state["range"]["hi"], "viridis", log=True)
+    got = pixels(seen, "u")
     # Logarithms differ in their last bit: a value on a boundary may have the entry beside.
     differs = (got != oracle).any(axis=2)
     assert differs.mean() < 0.01 and np.abs(got.astype(int) - oracle)[differs].max(initial=0) < 8
@@ -185,7 +187,8 @@ def test_all_views_are_of_one_step_in_every_animation_frame(look: Open, mock: Mo
             window.records = [];
             const canvases = [...document.querySelectorAll("canvas[data-view]")];
             const note = () => {
-                window.records.push(canvases.map(c => [c.dataset.step, ...c.getContext("2d").getImageData(5, 5, 1, 1).data].join()));
+                const pixel = c => c.getContext("2d").getImageData(5, 5, 1, 1).data.join();
+                window.records.push(canvases.map(c => `${c.dataset.step}: ${pixel(c)}`));
                 requestAnimationFrame(note);
             };
             note();
@@ -322,7 +325,8 @@ def test_zoom_keeps_what_is_under_the_pointer(look: Open, mock: Mock) -> None:
     dragged = until(seen, "state.views[0].under.index")
     assert np.abs(np.subtract(dragged, [30, 40])).max() <= 1
     # What is coloured does not depend on where it is seen.
-    np.testing.assert_array_equal(pixels(seen, "u")[::7, ::9], coloured(ramp(120, 200)[::7, ::9], 0, 23999, "viridis"))
+    oracle = coloured(ramp(120, 200)[::7, ::9], 0, 23999, "viridis")
+    np.testing.assert_array_equal(pixels(seen, "u")[::7, ::9], oracle)
     seen.keyboard.press("0")
     until(seen, "state.views[0].zoom === 1 && state.views[0].middle.join() === '0.5,0.5'")
 
@@ -426,8 +430,8 @@ def test_other_slices_are_asked_for(look: Open, mock: Mock) -> None:
     seen.get_by_label("slice of axis 0 of rho").fill("1")
     want = mock.wait(lambda m: m["type"] == "want")
     assert want == {
-        "type": "want", "view": "rho", "axes": [1, 2], "lo": [0, 0], "hi": [8, 10], "pixels": [8, 10], "slice": 1,
-        "project": None, "reduce": "mean",
+        "type": "want", "view": "rho", "axes": [1, 2], "lo": [0, 0], "hi": [8, 10], "pixels": [8, 10],
+        "slice": 1, "project": None, "reduce": "mean",
     }  # fmt: skip
     mock.show(2, view("rho", whole[1], axes=[1, 2], slice=1))
     shown(seen, 2)
@@ -476,7 +480,8 @@ def test_a_part_of_a_large_array_is_asked_for(look: Open, mock: Mock) -> None:
 
 
 def test_values_are_saved_to_the_bit(look: Open, mock: Mock) -> None:
-    for step, array in enumerate([ramp(), ramp(3, 4, "u8") * 2**60, np.array([[True, False]]), ramp(2, 2) * 1j]):
+    arrays = [ramp(), ramp(3, 4, "u8") * 2**60, np.array([[True, False]]), ramp(2, 2) * 1j]
+    for step, array in enumerate(arrays):
         mock.greeting = None
         mock.arrays(step, u=array)
         seen = look()
@@ -517,7 +522,7 @@ def test_a_bundle_has_tiles_curves_and_values(look: Open, mock: Mock) -> None:
     curve = (drawn[..., 2] - drawn[..., 0] > 80) & (drawn[..., 3] > 128)
     columns = np.flatnonzero(curve.any(axis=0))
     assert columns.size > 300
-    top, bottom = (int(np.flatnonzero(curve[:, columns[k]])[0]) for k in (int(columns.size * 0.17), int(columns.size * 0.52)))
+    top, bottom = (int(np.flatnonzero(curve[:, columns[int(columns.size * part)]])[0]) for part in (0.17, 0.52))
     assert top < bottom
     until(seen, "!document.querySelector('.run').hidden")
     seen.mouse.click(*place(seen, "u", 5, 5))
@@ -571,7 +576,8 @@ def test_every_control_has_a_name(look: Open, mock: Mock) -> None:
     shown(seen, 1)
     nameless = seen.evaluate(
         """() => [...document.querySelectorAll("button, input, select")]
-            .filter(one => !(one.ariaLabel || one.textContent.trim() && one.tagName === "BUTTON" || one.closest("label")))
+            .filter(one => !one.ariaLabel && !one.closest("label"))
+            .filter(one => one.tagName !== "BUTTON" || !one.textContent.trim())
             .map(one => one.outerHTML)"""
     )
     assert nameless == []
@@ -592,7 +598,8 @@ def test_the_theme_is_chosen_and_kept(look: Open, mock: Mock) -> None:
 
 
 def test_all_names_are_listed_and_the_token_goes_on(browser: Browser) -> None:
-    names = [{"name": "a/b", "step": 7, "viewers": 2, "state": "running"}, {"name": "c", "step": None, "viewers": 0}]
+    names = [{"name": "a/b", "step": 7, "viewers": 2, "state": "running"}]
+    names += [{"name": "c", "step": None, "viewers": 0, "state": "running"}]
     mock = Mock(name="a/b", listing={"names": names})
     try:
         seen = browser.new_page()

@@ -16,7 +16,9 @@ class Bar {
     this.counts = new Uint32Array(BINS);
     this.canvas.addEventListener("pointerdown", (e) => this.down(e));
     this.canvas.addEventListener("pointermove", (e) => this.move(e));
-    for (const end of ["pointerup", "pointercancel"]) this.canvas.addEventListener(end, () => { this.drag = null; });
+    for (const end of ["pointerup", "pointercancel"]) {
+      this.canvas.addEventListener(end, () => { this.drag = null; });
+    }
     this.canvas.addEventListener("dblclick", () => { view.look.mode = "auto"; this.changed(); });
   }
 
@@ -72,10 +74,11 @@ class Bar {
     const [a, b] = [this.x(lo), this.x(hi)];
     g.imageSmoothingEnabled = false;
     g.drawImage(strip(name), a, BAR.histogram + 1, b - a, BAR.strip);
+    const right = this.left + this.width;
     g.fillStyle = css(name, 0);
     if (a > this.left) g.fillRect(this.left, BAR.histogram + 4, a - this.left, BAR.strip - 6);
     g.fillStyle = css(name, 255);
-    if (b < this.left + this.width) g.fillRect(b, BAR.histogram + 4, this.left + this.width - b, BAR.strip - 6);
+    if (b < right) g.fillRect(b, BAR.histogram + 4, right - b, BAR.strip - 6);
     g.fillStyle = ink.text;
     for (const x of [a, b]) g.fillRect(Math.round(x) - 1, 2, 1.5, BAR.histogram + BAR.strip - 1);
     this.drawTicks(g, log, a, b);

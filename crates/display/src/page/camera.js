@@ -1,4 +1,4 @@
-// Which part of an array is seen. Views of one shape share a camera, so that they are compared place by place.
+// Which part of an array is seen. Views of one shape share a camera: they are compared place by place.
 
 /** Screen pixels that an element has at most. */
 const CLOSEST = 64;
@@ -24,7 +24,8 @@ class Camera {
   scale(width, height) {
     const [rows, columns] = this.full;
     const [down, across] = [height / rows, width / columns];
-    if (Math.max(rows, columns) > SLENDER * Math.min(rows, columns)) return [down * this.zoom, across * this.zoom];
+    const slender = Math.max(rows, columns) > SLENDER * Math.min(rows, columns);
+    if (slender) return [down * this.zoom, across * this.zoom];
     const both = Math.min(down, across) * this.zoom;
     return [both, both];
   }
@@ -32,7 +33,8 @@ class Camera {
   /** Where element (0, 0) begins on the screen, [y, x]. */
   origin(width, height) {
     const [down, across] = this.scale(width, height);
-    return [height / 2 - this.middle[0] * this.full[0] * down, width / 2 - this.middle[1] * this.full[1] * across];
+    const [row, column] = this.middle.map((part, k) => part * this.full[k]);
+    return [height / 2 - row * down, width / 2 - column * across];
   }
 
   /** Place in the array, [row, column] with fractions, of a place on the screen. */
@@ -57,7 +59,8 @@ class Camera {
     const most = Math.max(1, this.zoom * CLOSEST / Math.max(...this.scale(width, height)));
     this.zoom = Math.max(1, Math.min(most, this.zoom * factor));
     const [down, across] = this.scale(width, height);
-    this.middle = [(row + (height / 2 - y) / down) / this.full[0], (column + (width / 2 - x) / across) / this.full[1]];
+    const [dy, dx] = [(height / 2 - y) / down, (width / 2 - x) / across];
+    this.middle = [(row + dy) / this.full[0], (column + dx) / this.full[1]];
     this.keep(width, height);
   }
 
@@ -68,7 +71,7 @@ class Camera {
     this.keep(width, height);
   }
 
-  /** The array stays in the middle where it is smaller than the tile, and covers the tile where it is larger. */
+  /** An array smaller than the tile stays in the middle, and a larger one covers the tile. */
   keep(width, height) {
     const scale = this.scale(width, height);
     [height, width].forEach((size, k) => {

@@ -9,7 +9,7 @@ const SOLID = 0xff000000;
 const tables = {};
 const strips = {};
 
-/** A table as pixels, with what NaN and the infinities get: nothing at all, pink and cyan, which no table has. */
+/** A table as pixels, with what NaN and the infinities get: nothing, pink and cyan, which no table has. */
 function table(name) {
   if (tables[name]) return tables[name];
   const out = new Uint32Array(259);
@@ -133,7 +133,7 @@ function logAny(out, values, width, height, step, lo, hi, colours) {
   }
 }
 
-/** Colours every `step`-th value of each `step`-th row. Entry of v: floor(256 (v − lo) / (hi − lo)), within 0..255. */
+/** Colours every `step`-th value of each `step`-th row. Entry of v: floor(256 (v − lo) / (hi − lo)), 0 to 255. */
 function paint(out, values, width, height, step, range, colours) {
   const { lo, hi, log } = range;
   const f4 = values instanceof Float32Array;

@@ -119,7 +119,7 @@ class Controls {
     byId("hands").hidden = look.mode !== "hand";
     if (!range) return;
     for (const id of ["lo", "hi"]) {
-      if (document.activeElement !== byId(id)) byId(id).value = Number((look.hand ?? [range.lo, range.hi])[id === "lo" ? 0 : 1].toPrecision(6));
+      if (document.activeElement !== byId(id)) byId(id).value = Number(range[id].toPrecision(6));
     }
   }
 }

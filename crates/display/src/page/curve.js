@@ -110,6 +110,6 @@ function drawAxes(g, { area, range }, seen, py) {
     if (!Number.isInteger(v)) continue;
     const x = Math.round(area.left + (v - lo) / (hi - lo) * area.width) + 0.5;
     grid(x, area.top, x, area.top + area.height);
-    g.fillText(String(v), Math.max(area.left, Math.min(x, area.left + area.width - 4)), area.top + area.height + 6);
+    g.fillText(String(v), Math.min(x, area.left + area.width - 4), area.top + area.height + 6);
   }
 }

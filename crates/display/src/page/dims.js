@@ -1,4 +1,4 @@
-// What a viewer picks of an array that does not fit a screen: axes, slice, projection, how values are reduced.
+// What a viewer picks of an array that does not fit a screen: axes, slice, projection, how it is reduced.
 
 class Dims {
   /** `changed()` is told after each choice. */
@@ -80,11 +80,13 @@ class Dims {
       this.box = element("input", {
         type: "checkbox", change: () => this.pick(() => { this.project = this.box.checked; }),
       });
-      node.append(element("label", { title: "the greatest value along the axes that are not shown" }, this.box, " maximum"));
+      const title = "the greatest value along the axes that are not shown";
+      node.append(element("label", { title }, this.box, " maximum"));
     }
     if (this.view.reduced) {
       this.method = element("select", {
-        "aria-label": `what a pixel of ${name} is`, title: "the array has more elements than the screen has pixels",
+        "aria-label": `what a pixel of ${name} is`,
+        title: "the array has more elements than the screen has pixels",
         change: () => this.pick(() => { this.reduce = this.method.value; }),
       }, ...["mean", "max", "sample"].map((how) => element("option", { value: how }, `pixel: ${how}`)));
       node.append(this.method);

@@ -13,7 +13,7 @@ class History {
 
   get newest() { return this.frames.at(-1) ?? null; }
 
-  /** Adds the newest. The same step may come again, with other parts of the array or after a new connection: it
+  /** Adds the newest. The same step may come again, with other parts of the array or on a new connection: it
    *  replaces the one before. A step before the newest is of a program that has begun again. */
   add(frame) {
     const last = this.newest;

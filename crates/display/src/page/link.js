@@ -72,8 +72,9 @@ class Wants {
       if (text === view.asked) continue;
       // The overview that everybody gets is shared: nothing is asked for that it has already.
       const shape = view.head.shape;
-      const enough = view.camera.fitted && !view.dims.chosen && want.pixels.every((n, k) => n <= 1.5 * shape[k]);
-      if (view.asked === null && enough) continue;
+      const overview = view.camera.fitted && !view.dims.chosen;
+      const enough = want.pixels.every((n, k) => n <= 1.5 * shape[k]);
+      if (view.asked === null && overview && enough) continue;
       view.asked = text;
       this.send(want);
     }

@@ -34,7 +34,10 @@ class Page {
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     this.link = new Link(`${scheme}//${location.host}${pathOf(name)}/ws${token()}`, {
       open: () => { this.greeted = false; this.lastId = null; },
-      closed: (wait) => { this.trouble = `connection lost, trying again in ${(wait / 1000).toFixed(1)} s`; this.facts(); },
+      closed: (wait) => {
+        this.trouble = `connection lost, trying again in ${(wait / 1000).toFixed(1)} s`;
+        this.facts();
+      },
       text: (message) => this.told(message),
       frame: (buffer) => this.came(buffer),
     });
@@ -185,8 +188,9 @@ class Page {
   badge() {
     if (!this.link?.connected) return ["warn", this.frames || this.greeted ? this.trouble : "connecting"];
     if (this.trouble) return ["warn", this.trouble];
-    if (this.state.state === "lost") return ["bad", `program lost${this.state.why ? `: ${this.state.why}` : ""}`];
-    if (this.state.state === "ended") return ["", this.paused ? "ended, paused" : "ended"];
+    const { state, why } = this.state;
+    if (state === "lost") return ["bad", why ? `program lost: ${why}` : "program lost"];
+    if (state === "ended") return ["", this.paused ? "ended, paused" : "ended"];
     if (this.paused) return ["warn", "paused"];
     return this.shown ? ["live", "live"] : ["", "no step yet"];
   }
@@ -219,7 +223,8 @@ class Page {
       history: { frames: this.history.frames.length, bytes: this.history.bytes },
       views: this.stage.list().filter((view) => view.head).map((view) => ({
         name: view.name, step: view.step, shape: view.head.shape, dtype: view.head.dtype, full: view.full,
-        lo: view.lo, hi: view.hi, slice: view.head.slice ?? null, visible: view.visible, look: { ...view.look },
+        lo: view.lo, hi: view.hi, slice: view.head.slice ?? null, visible: view.visible,
+        look: { ...view.look },
         range: view.range, found: view.found, zoom: view.camera.zoom, middle: [...view.camera.middle],
         stride: view.skip, under: view.under(),
       })),

@@ -23,7 +23,8 @@ function showNames(node) {
     image.addEventListener("error", () => { image.style.visibility = "hidden"; });
     image.addEventListener("load", () => { image.style.visibility = ""; });
     const text = element("small");
-    const made = element("a", { class: "card", href: pathOf(name) + token() }, image, element("b", {}, name), text);
+    const href = pathOf(name) + token();
+    const made = element("a", { class: "card", href }, image, element("b", {}, name), text);
     cards.set(name, { made, image, text, step: null });
     return cards.get(name);
   };
@@ -41,7 +42,7 @@ function showNames(node) {
         }
         const viewers = one.viewers === 1 ? "1 viewer" : `${one.viewers ?? 0} viewers`;
         const state = one.state && one.state !== "running" ? `${one.state} · ` : "";
-        say(has.text, `${state}${one.step === null || one.step === undefined ? "no step yet" : `step ${one.step}`} · ${viewers}`);
+        say(has.text, `${state}${Number.isFinite(one.step) ? `step ${one.step}` : "no step yet"} · ${viewers}`);
         return has.made;
       });
       for (const name of cards.keys()) if (!names.some((one) => one.name === name)) cards.delete(name);

@@ -12,7 +12,7 @@ function ownersOf(owners, place) {
   return owners.filter(({ boxes }) => boxes.some((box) => contains(box, place))).map(({ unit }) => unit);
 }
 
-/** Draws the boxes that the shown plane cuts. `axes` are the shown ones, `rect` gives places on the screen. */
+/** Draws the boxes that the shown plane cuts. `axes` are the shown ones, `rect` has places on the screen. */
 function drawOwners(g, owners, axes, place, rect, width, height) {
   const cut = place.map((p, d) => (axes.includes(d) ? null : p));
   g.font = `600 11px ${FONT}`;

@@ -51,11 +51,14 @@ function watchPointer(view) {
   });
   const up = (e) => {
     if (!down.delete(e.pointerId)) return;
-    if (!moved && e.type === "pointerup" && down.size === 0 && !stage.large && stage.views.size > 1) stage.enlarge(view);
+    const clicked = !moved && e.type === "pointerup" && down.size === 0;
+    if (clicked && !stage.large && stage.views.size > 1) stage.enlarge(view);
   };
   pic.addEventListener("pointerup", up);
   pic.addEventListener("pointercancel", up);
-  pic.addEventListener("pointerleave", () => { if (view.camera && !down.size) stage.point(view.camera, null); });
+  pic.addEventListener("pointerleave", () => {
+    if (view.camera && !down.size) stage.point(view.camera, null);
+  });
   pic.addEventListener("dblclick", () => { view.camera?.fit(); stage.refresh(); });
   pic.addEventListener("wheel", (e) => {
     // Where the page itself scrolls, the wheel alone belongs to it.

@@ -32,7 +32,8 @@ function saveValues(name, views) {
 function picture(node, views) {
   const dense = window.devicePixelRatio || 1;
   const all = node.getBoundingClientRect();
-  const canvas = element("canvas", { width: Math.round(all.width * dense), height: Math.round(all.height * dense) });
+  const [width, height] = [all.width, all.height].map((n) => Math.round(n * dense));
+  const canvas = element("canvas", { width, height });
   const g = canvas.getContext("2d");
   g.scale(dense, dense);
   g.translate(-all.left, -all.top);

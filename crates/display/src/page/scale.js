@@ -41,14 +41,14 @@ function extremesWhere(values, fits) {
   return [lo, hi];
 }
 
-/** Least and greatest finite value; null where there is none. NaN compares with nothing, so most need one pass. */
+/** Least and greatest finite value; null where there is none. NaN compares with nothing: mostly one pass does. */
 function extremes(values) {
   let [lo, hi] = values instanceof Float32Array ? extremesF4(values) : extremesAny(values);
   if (!(Number.isFinite(lo) && Number.isFinite(hi))) [lo, hi] = extremesWhere(values, Number.isFinite);
   return lo <= hi ? [lo, hi] : null;
 }
 
-/** At most SAMPLE finite values, in order; steps that share no factor with usual widths, not to see one column alone. */
+/** At most SAMPLE finite values, in order. Steps share no factor with usual widths: not one column alone. */
 function sample(values) {
   let step = Math.max(1, Math.ceil(values.length / SAMPLE));
   if (step > 1) while (step % 2 === 0 || step % 3 === 0 || step % 5 === 0) step++;

@@ -4,7 +4,7 @@
 const BARS_EVERY = 140;
 
 class Stage {
-  /** `told` has wants, changed() after another view was enlarged or a look changed, and drawn() after frames. */
+  /** `told` has wake() for an animation frame, changed() after looks or the enlarged view changed, drawn(). */
   constructor(node, told) {
     this.node = node;
     this.told = told;
@@ -140,7 +140,7 @@ class Stage {
   /** Whether tiles go on below what is seen. */
   scrolls() { return document.documentElement.scrollHeight > innerHeight + 4; }
 
-  /** As many columns as make the pictures largest. On narrow screens tiles are as high as their arrays are. */
+  /** As many columns as make the pictures largest. On narrow screens tiles are as high as their arrays. */
   arrange() {
     const views = this.list();
     for (const view of views) {

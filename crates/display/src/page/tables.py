@@ -14,7 +14,7 @@ MAPS = [
     ("twilight", "twilight", "cyclic"),
 ]
 
-print("// Written by tables.py: 256 colours each, red, green, blue: the first, then the difference to the one before,")
+print("// Written by tables.py: 256 colours each, red, green, blue: the first, then differences to the one before,")
 print("// a letter each, P for 0. Lightness in even steps, diverging, or cyclic.")
 print("const TABLES = {")
 for name, source, kind in MAPS:

@@ -52,7 +52,7 @@ function halfTable() {
   return halves;
 }
 
-/** Values of a view as an array of numbers: the bytes themselves, or what `keep.array` holds, which is used again. */
+/** Values of a view as numbers: the bytes themselves, or what `keep.array` holds, which is used again. */
 function numbers(view, keep) {
   const { dtype, bytes } = view;
   const n = bytes.length / SIZES[dtype];

@@ -18,15 +18,18 @@ class View {
 
   build() {
     const { name, stage } = this;
-    this.canvas = element("canvas", { class: "data", "data-view": name, role: "img", "aria-label": `values of ${name}` });
+    this.canvas = element("canvas", {
+      class: "data", "data-view": name, role: "img", "aria-label": `values of ${name}`,
+    });
     this.over = element("canvas", { class: "over", "aria-hidden": "true" });
     this.paper = element("div", { class: "paper" });
     this.spot = element("div", { class: "spot", hidden: "" });
-    this.pic = element("div", { class: this.curve ? "pic curve" : "pic" }, this.paper, this.canvas, this.over, this.spot);
+    this.pic = element("div", { class: this.curve ? "pic curve" : "pic" });
+    this.pic.append(this.paper, this.canvas, this.over, this.spot);
     this.kind = element("span", { class: "kind" });
     this.readout = element("span", { class: "readout" });
     this.larger = element("button", {
-      type: "button", class: "larger", "aria-label": `enlarge ${name}`, title: "enlarge (click the picture), Esc: all",
+      type: "button", class: "larger", title: "enlarge (click the picture), Esc: all",
       click: () => stage.enlarge(stage.large === this ? null : this),
     }, "⤢");
     this.bar = new Bar(this, () => stage.restyle([this]));
@@ -117,7 +120,8 @@ class View {
       this.pixels = new Uint32Array(this.image.data.buffer);
       this.g = this.canvas.getContext("2d");
     }
-    paint(this.pixels, this.values, columns, rows, this.skip, this.range, table(this.look.table ?? "viridis"));
+    const colours = table(this.look.table ?? "viridis");
+    paint(this.pixels, this.values, columns, rows, this.skip, this.range, colours);
     this.g.putImageData(this.image, 0, 0);
   }
 
@@ -126,7 +130,8 @@ class View {
     const { left, top, width, height } = this.area;
     const [down, across] = this.camera.scale(width, height);
     const [y, x] = this.camera.origin(width, height);
-    return [left + x + lo[1] * across, top + y + lo[0] * down, (hi[1] - lo[1]) * across, (hi[0] - lo[0]) * down];
+    const size = [(hi[1] - lo[1]) * across, (hi[0] - lo[0]) * down];
+    return [left + x + lo[1] * across, top + y + lo[0] * down, ...size];
   }
 
   /** Puts the picture where the camera wants it: the browser scales, no value is coloured again. */
@@ -151,16 +156,16 @@ class View {
   /** Owners: they change with the camera and the slice, not with values. */
   drawOver() {
     const shown = this.stage.showOwners && this.info.owners?.length > 0;
-    const { width, height } = { width: this.pic.clientWidth, height: this.pic.clientHeight };
-    const key = shown
-      ? [this.camera.zoom, this.camera.middle, width, height, this.head.axes, this.head.slice, this.full].join()
-      : "";
+    const [width, height] = [this.pic.clientWidth, this.pic.clientHeight];
+    const { camera, head, full } = this;
+    const key = shown ? [camera.zoom, camera.middle, width, height, head.axes, head.slice, full].join() : "";
     if (key === this.drawn) return;
     this.drawn = key;
     this.over.hidden = !shown;
     if (!shown) return;
-    const axes = this.curve ? [0] : this.head.axes ?? [0, 1];
-    drawOwners(sized(this.over), this.info.owners, axes, this.placeOf(0, 0), (lo, hi) => this.rect(lo, hi), width, height);
+    const axes = this.curve ? [0] : head.axes ?? [0, 1];
+    const rect = (lo, hi) => this.rect(lo, hi);
+    drawOwners(sized(this.over), this.info.owners, axes, this.placeOf(0, 0), rect, width, height);
   }
 
   /** The index in the whole array of row, column of what is shown; null on axes that were projected. */
@@ -191,11 +196,12 @@ class View {
     const each = [0, 1].map((k) => (this.hi[k] - this.lo[k]) / shape[k]);
     const [r, c] = at.map((v, k) => Math.min(shape[k] - 1, Math.floor((v - this.lo[k]) / each[k])));
     const index = this.placeOf(row, column);
+    const many = each.map((n) => Math.ceil(n)).join("×");
     return {
       index,
       value: exact(this.head, this.values, r * shape[1] + c),
       units: ownersOf(this.info.owners, index),
-      of: each.some((n) => n > 1) ? `${this.head.reduce ?? "sample"} of ${each.map((n) => Math.ceil(n)).join("×")}` : "",
+      of: each.some((n) => n > 1) ? `${this.head.reduce ?? "sample"} of ${many}` : "",
       cell: [0, 1].map((k) => this.lo[k] + [r, c][k] * each[k]),
       each,
     };
@@ -206,12 +212,16 @@ class View {
     this.spot.hidden = !found;
     if (!found) return say(this.readout, "");
     const { index, value, units, of } = found;
-    const owner = units.length ? `  unit ${units.length > 6 ? `${units.slice(0, 6).join(", ")}…` : units.join(", ")}` : "";
-    say(this.readout, `[${index.map((v) => v ?? "*").join(", ")}]  ${value.replace("-", "−")}${of && `  (${of})`}${owner}`);
+    const owner = units.slice(0, 6).join(", ") + (units.length > 6 ? "…" : "");
+    const parts = [
+      `[${index.map((v) => v ?? "*").join(", ")}]`, value.replace("-", "−"), of && `(${of})`, owner && `unit ${owner}`,
+    ];
+    say(this.readout, parts.filter(Boolean).join("  "));
     const [x, y, w, h] = this.rect(found.cell, found.cell.map((v, k) => v + found.each[k]));
     const [width, height] = [Math.max(w, 5), Math.max(h, 5)];
     Object.assign(this.spot.style, {
-      left: `${x + (w - width) / 2}px`, top: `${y + (h - height) / 2}px`, width: `${width}px`, height: `${height}px`,
+      left: `${x + (w - width) / 2}px`, top: `${y + (h - height) / 2}px`,
+      width: `${width}px`, height: `${height}px`,
     });
   }
 
@@ -238,7 +248,8 @@ class View {
     }
     return {
       type: "want", view: this.name, axes, lo, hi, pixels,
-      slice: this.dims.slice, project: this.dims.deep && this.dims.project ? "max" : null, reduce: this.dims.reduce,
+      slice: this.dims.slice, reduce: this.dims.reduce,
+      project: this.dims.deep && this.dims.project ? "max" : null,
     };
   }
 }
