@@ -1,4 +1,4 @@
-"""A server in the place of the display's, to test its page alone: it sends what tests say, and keeps what it hears."""
+"""A server in the place of the display's, to test its page alone: sends what tests say, keeps what it hears."""
 
 from __future__ import annotations
 

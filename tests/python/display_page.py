@@ -20,7 +20,7 @@ NOTHING, OVER, UNDER = (0, 0, 0, 0), (255, 79, 216, 255), (0, 229, 255, 255)
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless browser. Where there is none tests are skipped, but fail where everything is to be tested."""
+    """A headless browser. Without one tests are skipped, but fail where everything is to be tested."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
     if not os.access(path, os.X_OK):
         why = f"no browser at {path}: apt-get install chromium, or say where it is in CHROMIUM"

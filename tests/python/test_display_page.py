@@ -372,6 +372,25 @@ def test_it_comes_back_after_the_server_was_away(look: Open, mock: Mock) -> None
         second.close()
 
 
+def test_who_paused_is_paused_on_a_new_connection(look: Open, mock: Mock) -> None:
+    first = Mock()
+    first.arrays(7, u=ramp())
+    seen = look(first)
+    shown(seen, 7)
+    seen.keyboard.press(" ")
+    first.wait(lambda m: m["type"] == "pause")
+    first.close()
+    until(seen, "!state.connected")
+    second = Mock(first.port)
+    try:
+        second.arrays(8, u=ramp())
+        second.wait(lambda m: m["type"] == "pause")
+        state = until(seen, "state.newest === 8 && state")
+        assert state["paused"] and state["step"] == 7
+    finally:
+        second.close()
+
+
 def test_another_program_of_the_name_starts_afresh(look: Open, mock: Mock) -> None:
     mock.arrays(90, u=ramp(), values={"t": 9.0})
     seen = look()
@@ -522,7 +541,8 @@ def test_a_bundle_has_tiles_curves_and_values(look: Open, mock: Mock) -> None:
     curve = (drawn[..., 2] - drawn[..., 0] > 80) & (drawn[..., 3] > 128)
     columns = np.flatnonzero(curve.any(axis=0))
     assert columns.size > 300
-    top, bottom = (int(np.flatnonzero(curve[:, columns[int(columns.size * part)]])[0]) for part in (0.17, 0.52))
+    peak, trough = (columns[int(columns.size * part)] for part in (0.17, 0.52))
+    top, bottom = (int(np.flatnonzero(curve[:, column])[0]) for column in (peak, trough))
     assert top < bottom
     until(seen, "!document.querySelector('.run').hidden")
     seen.mouse.click(*place(seen, "u", 5, 5))

@@ -44,8 +44,8 @@ function css(name, i) {
   return `rgb(${c & 255},${(c >> 8) & 255},${(c >> 16) & 255})`;
 }
 
-// A loop that meets arrays of several types is compiled for all of them and runs at a third of its speed, so f4,
-// which most pictures are, has loops of its own.
+// A loop that has met arrays of more than four types looks each value's type up, and takes five times as
+// long. So f4, which most pictures are, has loops of its own that other views cannot slow down.
 
 function linearF4(out, values, width, height, step, lo, factor, colours) {
   const [first, last, not, over, under] = ends(colours);
@@ -83,47 +83,7 @@ function logEntry(v, logLo, factor) {
   return t < 0 ? 0 : t < 256 ? t | 0 : 255;
 }
 
-const firstEntry = new Uint16Array(65536);
-const edges = new Float64Array(258);
-const half = new Uint32Array(1);
-const halfAsFloat = new Float32Array(half.buffer);
-
-/** A logarithm for each pixel would take five times as long: the upper half of a float's bits leads to the lowest
- *  entry that it may have, and the entries' edges to the right one. */
-function logF4(out, values, width, height, step, lo, hi, colours) {
-  const logLo = Math.log(lo);
-  const span = Math.log(hi) - logLo;
-  for (let i = 0; i <= 256; i++) edges[i] = Math.exp(logLo + span * i / 256);
-  edges[0] = 0;
-  edges[256] = edges[257] = Infinity;
-  for (let top = 0; top < 65536; top++) {
-    half[0] = top << 16;
-    const v = halfAsFloat[0];
-    firstEntry[top] = top === 0x7f80 ? OVER : top === 0 ? 0 : logEntry(v, logLo, 256 / span);
-    // Rounding may have put the lowest value of these bits one too high.
-    if (firstEntry[top] > 0 && firstEntry[top] < 256 && v < edges[firstEntry[top]]) firstEntry[top]--;
-  }
-  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
-  const infinity = 0x7f800000;
-  for (let y = 0, o = 0; y < height; y += step) {
-    for (let i = y * width, end = i + width; i < end; i += step) {
-      const b = bits[i];
-      let entry = firstEntry[b >>> 16];
-      if (entry < 256) {
-        const v = values[i];
-        while (v >= edges[entry + 1]) entry++;
-        if (b === 0) entry = NOT;
-      } else if (entry === OVER && b !== infinity) {
-        entry = NOT;
-      } else if (entry === UNDER && b !== 0xff800000) {
-        entry = NOT;
-      }
-      out[o++] = colours[entry];
-    }
-  }
-}
-
-function logAny(out, values, width, height, step, lo, hi, colours) {
+function logarithmic(out, values, width, height, step, lo, hi, colours) {
   const logLo = Math.log(lo);
   const factor = 256 / (Math.log(hi) - logLo);
   for (let y = 0, o = 0; y < height; y += step) {
@@ -133,10 +93,10 @@ function logAny(out, values, width, height, step, lo, hi, colours) {
   }
 }
 
-/** Colours every `step`-th value of each `step`-th row. Entry of v: floor(256 (v − lo) / (hi − lo)), 0 to 255. */
+/** Colours each `step`-th value of each `step`-th row. Entry of v: floor(256 (v − lo) / (hi − lo)), 0..255. */
 function paint(out, values, width, height, step, range, colours) {
   const { lo, hi, log } = range;
-  const f4 = values instanceof Float32Array;
-  if (log) return (f4 ? logF4 : logAny)(out, values, width, height, step, lo, hi, colours);
-  (f4 ? linearF4 : linearAny)(out, values, width, height, step, lo, 256 / (hi - lo), colours);
+  if (log) return logarithmic(out, values, width, height, step, lo, hi, colours);
+  const linear = values instanceof Float32Array ? linearF4 : linearAny;
+  linear(out, values, width, height, step, lo, 256 / (hi - lo), colours);
 }

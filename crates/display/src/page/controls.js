@@ -118,8 +118,10 @@ class Controls {
     say(byId("upper"), String(100 - look.percent));
     byId("hands").hidden = look.mode !== "hand";
     if (!range) return;
-    for (const id of ["lo", "hi"]) {
-      if (document.activeElement !== byId(id)) byId(id).value = Number(range[id].toPrecision(6));
+    // What was just written is not in the range before the next drawing.
+    const ends = look.mode === "hand" && look.hand ? look.hand : [range.lo, range.hi];
+    for (const [k, id] of ["lo", "hi"].entries()) {
+      if (document.activeElement !== byId(id)) byId(id).value = Number(ends[k].toPrecision(6));
     }
   }
 }

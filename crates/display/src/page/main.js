@@ -56,8 +56,8 @@ class Page {
     this.state = { state: "running", why: "" };
     byId("name").title = group ? `of ${typeof group === "string" ? group : JSON.stringify(group)}` : "";
     const infos = JSON.stringify(views);
-    // A second greeting on one connection is another program. On a new connection it may be the one from before:
-    // then what was seen stays, unless its steps begin again.
+    // A second greeting on one connection is another program. On a new connection it may be the one from
+    // before: then what was seen stays, unless its steps begin again.
     if (this.greeted || infos !== this.infos) {
       this.history.clear();
       this.scalars.clear();
@@ -97,8 +97,8 @@ class Page {
     this.wake();
   }
 
-  /** Draws in the next animation frame. A page that nobody looks at has none: it acknowledges nothing, and is sent
-   *  nothing. */
+  /** Draws in the next animation frame. A page that nobody looks at has none: it acknowledges nothing, and is
+   *  sent nothing. */
   wake() {
     if (this.woken) return;
     this.woken = true;

@@ -42,7 +42,8 @@ function showNames(node) {
         }
         const viewers = one.viewers === 1 ? "1 viewer" : `${one.viewers ?? 0} viewers`;
         const state = one.state && one.state !== "running" ? `${one.state} · ` : "";
-        say(has.text, `${state}${Number.isFinite(one.step) ? `step ${one.step}` : "no step yet"} · ${viewers}`);
+        const step = Number.isFinite(one.step) ? `step ${one.step}` : "no step yet";
+        say(has.text, `${state}${step} · ${viewers}`);
         return has.made;
       });
       for (const name of cards.keys()) if (!names.some((one) => one.name === name)) cards.delete(name);

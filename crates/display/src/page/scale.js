@@ -41,7 +41,7 @@ function extremesWhere(values, fits) {
   return [lo, hi];
 }
 
-/** Least and greatest finite value; null where there is none. NaN compares with nothing: mostly one pass does. */
+/** Least and greatest finite value, or null. NaN compares with nothing: one pass mostly does. */
 function extremes(values) {
   let [lo, hi] = values instanceof Float32Array ? extremesF4(values) : extremesAny(values);
   if (!(Number.isFinite(lo) && Number.isFinite(hi))) [lo, hi] = extremesWhere(values, Number.isFinite);

@@ -4,7 +4,7 @@
 const BARS_EVERY = 140;
 
 class Stage {
-  /** `told` has wake() for an animation frame, changed() after looks or the enlarged view changed, drawn(). */
+  /** `told`: wake() for an animation frame, changed() after looks or the enlarged view changed, drawn(). */
   constructor(node, told) {
     this.node = node;
     this.told = told;

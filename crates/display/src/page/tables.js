@@ -1,5 +1,5 @@
-// Written by tables.py: 256 colours each, red, green, blue: the first, then differences to the one before,
-// a letter each, P for 0. Lightness in even steps, diverging, or cyclic.
+// Written by tables.py: 256 colours each, red, green, blue: the first, then differences to the one
+// before, a letter each, P for 0. Lightness in even steps, diverging, or cyclic.
 const TABLES = {
   viridis: { kind: "even", first: [68, 1, 84], rest: `
     PQQPQRQRQPQRPRQQQQPRRPQQPRRQQQPRQPQRPRQPQQPQRPRQQQQPQQPRRPQQPQQPRQPQQPQQPQQORQPQQPQQPQQPRQPQQPQQOQQP

@@ -14,8 +14,8 @@ MAPS = [
     ("twilight", "twilight", "cyclic"),
 ]
 
-print("// Written by tables.py: 256 colours each, red, green, blue: the first, then differences to the one before,")
-print("// a letter each, P for 0. Lightness in even steps, diverging, or cyclic.")
+print("// Written by tables.py: 256 colours each, red, green, blue: the first, then differences to the one")
+print("// before, a letter each, P for 0. Lightness in even steps, diverging, or cyclic.")
 print("const TABLES = {")
 for name, source, kind in MAPS:
     rgb = matplotlib.colormaps[source](np.arange(256) / 255, bytes=True)[:, :3]

@@ -214,7 +214,8 @@ class View {
     const { index, value, units, of } = found;
     const owner = units.slice(0, 6).join(", ") + (units.length > 6 ? "…" : "");
     const parts = [
-      `[${index.map((v) => v ?? "*").join(", ")}]`, value.replace("-", "−"), of && `(${of})`, owner && `unit ${owner}`,
+      `[${index.map((v) => v ?? "*").join(", ")}]`, value.replace("-", "−"),
+      of && `(${of})`, owner && `unit ${owner}`,
     ];
     say(this.readout, parts.filter(Boolean).join("  "));
     const [x, y, w, h] = this.rect(found.cell, found.cell.map((v, k) => v + found.each[k]));
