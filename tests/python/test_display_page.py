@@ -8,13 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("playwright", reason="pip install playwright websockets")
-pytest.importorskip("websockets", reason="pip install playwright websockets")
-
-from display_mock import Mock, kind, page, view  # noqa: E402
-from display_page import chromium, coloured, opened, pixels, place, shown, still, table, until  # noqa: E402
-from playwright.sync_api import Browser, Page  # noqa: E402
+from display_mock import Mock, kind, page, view
+from display_page import chromium, coloured, opened, pixels, place, shown, still, table, until
+from playwright.sync_api import Browser, Page
 
 Open = Callable[..., Page]
 
