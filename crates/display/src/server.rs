@@ -248,7 +248,7 @@ impl Server {
         let is_name = |name: &str| places.all.contains_key(name);
         let names = || places.all.keys().map(|name| &**name);
         Some(match route(request, is_name, names()) {
-            Route::Page => Answer::page(PAGE),
+            Route::Page => Answer::page(&PAGE),
             Route::Redirect(name) => Answer::redirect(&name, self.trust.token()),
             Route::Unknown => Answer::unknown(names()),
             Route::Status => {
