@@ -63,7 +63,7 @@ fn publish(show: &Show, step: u64, overview: &View, windows: &[View]) -> Result<
     let mut values = serde_json::Map::new();
     values.insert("t".into(), json!(t));
     values.insert("phase".into(), json!(if step % 200 < 100 { "rising" } else { "falling" }));
-    Ok(show.publish(Frame { step, time: SystemTime::now(), values, views })?)
+    Ok(show.publish(Frame { step, time: SystemTime::now(), values, views, exact: Vec::new() })?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -106,8 +106,13 @@ fn main() -> Result<(), Failure> {
         let (mut step, mut longest, mut sum) = (0u32, Duration::ZERO, Duration::ZERO);
         while !all.iter().all(|viewer| viewer.is_finished()) {
             let views = vec![View::whole("u", ElemType::F32, &SHAPE, data.clone())];
-            let frame =
-                Frame { step: step.into(), time: SystemTime::now(), values: Default::default(), views };
+            let frame = Frame {
+                step: step.into(),
+                time: SystemTime::now(),
+                values: Default::default(),
+                views,
+                exact: Vec::new(),
+            };
             let start = Instant::now();
             show.publish(frame)?;
             longest = longest.max(start.elapsed());

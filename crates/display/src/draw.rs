@@ -258,6 +258,7 @@ mod tests {
             time: std::time::UNIX_EPOCH,
             values: Default::default(),
             views: vec![view(&[1.0, f32::NAN, 3.0], &[3]), view(&[f32::NAN], &[1])],
+            exact: Vec::new(),
         };
         frame.values.insert("t".into(), json!(0.25));
         frame.views[1].name = "w".into();

@@ -96,9 +96,6 @@ impl View {
 
     fn check(&self, name: &str) -> Result<(), DisplayError> {
         let bad = |reason| DisplayError::View { name: name.into(), view: self.name.clone(), reason };
-        if self.shape.len() > 2 {
-            return Err(bad("what is sent has more than two dimensions"));
-        }
         if elem::code(self.elem).is_none() {
             return Err(bad("its elements are only carried, and have no value"));
         }
@@ -132,6 +129,9 @@ pub struct Frame {
     pub values: Map<String, Value>,
     /// The arrays; of each one for everybody, and one for each window that was made.
     pub views: Vec<View>,
+    /// The arrays as they are, of any number of dimensions, for who asks for a file; of those that are left out what
+    /// everybody sees.
+    pub exact: Vec<View>,
 }
 
 impl Frame {
@@ -142,8 +142,12 @@ impl Frame {
                 return Err(DisplayError::UnknownView { name: name.into(), view: view.name.clone() });
             }
             view.check(name)?;
+            if view.shape.len() > 2 {
+                let reason = "what is sent has more than two dimensions";
+                return Err(DisplayError::View { name: name.into(), view: view.name.clone(), reason });
+            }
         }
-        Ok(())
+        self.exact.iter().try_for_each(|view| view.check(name))
     }
 }
 

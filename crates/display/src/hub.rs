@@ -206,8 +206,13 @@ mod tests {
     #[test]
     fn what_a_replaced_program_still_says_counts_no_more() {
         let hub = Hub::new().unwrap();
-        let frame =
-            || Frame { step: 1, time: std::time::UNIX_EPOCH, values: Default::default(), views: vec![] };
+        let frame = || Frame {
+            step: 1,
+            time: std::time::UNIX_EPOCH,
+            values: Default::default(),
+            views: vec![],
+            exact: Vec::new(),
+        };
         let (old, _) = hub.enter("a", views()).unwrap();
         hub.publish("a", old, frame()).unwrap();
         hub.leave("a", old, State::Lost("killed".into()));

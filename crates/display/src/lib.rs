@@ -15,7 +15,7 @@
 //! let show = display.enter("demo", vec![view])?;
 //! let views = vec![View::whole("u", elem, &shape, vec![1, 2, 3, 4, 5, 6].into())];
 //! let time = std::time::SystemTime::now();
-//! show.publish(Frame { step: 0, time, values: Default::default(), views })?;
+//! show.publish(Frame { step: 0, time, values: Default::default(), views, exact: Vec::new() })?;
 //! assert!(display.address("demo").starts_with("http://127.0.0.1:"));
 //! # Ok::<(), polyduct_display::DisplayError>(())
 //! ```

@@ -278,7 +278,9 @@ impl Server {
                     (None, _) => return Some(Answer::unknown(views.iter().map(|v| &*v.name))),
                 };
                 if form == Form::Npy {
-                    return Some(Answer::npy(npy_head(&views[view]), views[view].data.clone()));
+                    let exact = published.frame.exact.iter().find(|exact| exact.name == views[view].name);
+                    let view = exact.unwrap_or(&views[view]);
+                    return Some(Answer::npy(npy_head(view), view.data.clone()));
                 }
                 let connection = self.places[at].as_mut()?;
                 let job = Job { ticket: (at, connection.serial), published, view, form };

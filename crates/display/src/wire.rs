@@ -166,7 +166,7 @@ mod tests {
         let mut values = serde_json::Map::new();
         values.insert("x".into(), json!("\u{1F600}"));
         let time = UNIX_EPOCH + Duration::from_millis(1_732_800_000_123);
-        Published::new(7, Frame { step: 41, time, values, views })
+        Published::new(7, Frame { step: 41, time, values, views, exact: Vec::new() })
     }
 
     fn view(name: &str, len: usize, want: Option<u64>) -> View {
@@ -193,7 +193,7 @@ mod tests {
     fn values_beyond_the_limit_are_left_out() {
         let mut values = serde_json::Map::new();
         values.insert("x".into(), json!("y".repeat(MAX_VALUES_BYTES)));
-        let frame = Frame { step: 0, time: UNIX_EPOCH, values, views: vec![] };
+        let frame = Frame { step: 0, time: UNIX_EPOCH, values, views: vec![], exact: Vec::new() };
         assert_eq!(Published::new(0, frame).values, "{}");
     }
 

@@ -208,6 +208,7 @@ fn what_cannot_be_shown_is_refused() {
         time: SystemTime::now(),
         values: Default::default(),
         views: vec![view],
+        exact: Vec::new(),
     };
     let whole = |name| View::whole(name, ElemType::U8, &[2], Bytes::from_static(&[0; 2]));
     let unknown = show.publish(of(whole("v"))).unwrap_err();

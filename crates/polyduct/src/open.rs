@@ -313,6 +313,10 @@ impl Open {
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
         self.place()?;
         let target = self.target(Mode::Write)?;
+        if self.policy.is_none() && target.is_display() {
+            // Who looks never delays the program.
+            self.options.port.policy = Policy::Latest;
+        }
         if !matches!(target, Target::Zarr(_)) {
             self.options.check_unchunked(&self.url)?;
         }

@@ -50,6 +50,11 @@ pub struct Keeps {
 }
 
 impl Target {
+    /// Whether people look at it.
+    pub fn is_display(&self) -> bool {
+        matches!(self, Target::Stream(target) if target.place.protocol == Protocol::Display)
+    }
+
     /// What it has a place for besides data.
     pub fn keeps(&self) -> Keeps {
         let none = Keeps::default();
@@ -84,7 +89,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str =
-    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, stream://HOST:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, stream://HOST:PORT/NAME, display://:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -187,7 +192,7 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             path => Ok(Target::Store(path.into())),
         };
     }
-    if let Some((scheme @ ("tcp" | "stream"), rest)) = url.split_once("://") {
+    if let Some((scheme @ ("tcp" | "stream" | "display"), rest)) = url.split_once("://") {
         return match stream(scheme, rest) {
             Ok(target) => Ok(Target::Stream(target)),
             Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
@@ -253,7 +258,11 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     let (host, port, end) =
         socket(&whole).map_err(|(at, why)| (at - usize::from(listens && at > 0), why.into()))?;
     let end = end - usize::from(listens);
-    let protocol = if scheme == "tcp" { Protocol::Tcp } else { Protocol::Far };
+    let protocol = match scheme {
+        "tcp" => Protocol::Tcp,
+        "stream" => Protocol::Far,
+        _ => Protocol::Display,
+    };
     let mut target = StreamTarget {
         place: Place::new(protocol, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
         name: String::new(),
@@ -261,7 +270,7 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     };
     let chars = |byte: usize| text[..byte].chars().count();
     let mut end = end;
-    if protocol == Protocol::Far {
+    if protocol != Protocol::Tcp {
         let name = text[end..].strip_prefix('/').map(|rest| rest.split('?').next().unwrap_or(""));
         match name {
             Some(name) if !name.is_empty() => {

@@ -54,7 +54,8 @@ impl Writer {
         let mut carrier = None;
         let end = match target {
             Target::Stream(target) => {
-                let carrier = carrier.insert(Carrier::transmit(target, given, &options.port, trust)?);
+                let carrier =
+                    carrier.insert(Carrier::transmit(target, (given, layout), &options.port, trust)?);
                 let opened = pipe::Writer::open(carrier.pipe(), given, layout, &options.port);
                 WriteEnd::Pipe(Box::new(carrier.opened(opened)?))
             }

@@ -9,6 +9,8 @@ pub enum Protocol {
     Tcp,
     /// Lanes between gateways.
     Far,
+    /// Browsers.
+    Display,
 }
 
 /// A place outside.
@@ -44,6 +46,7 @@ impl fmt::Display for Place {
         let scheme = match self.protocol {
             Protocol::Tcp => "tcp",
             Protocol::Far => "stream",
+            Protocol::Display => "display",
         };
         write!(f, "{scheme}://{open}{host}{close}:{}", self.port)
     }

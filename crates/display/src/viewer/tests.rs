@@ -37,7 +37,7 @@ impl Bench {
     fn publish(&mut self, step: u64) {
         let data = Bytes::from(vec![step as u8; 4]);
         let views = vec![View::whole("u", ElemType::U8, &[2, 2], data)];
-        let frame = Frame { step, time: UNIX_EPOCH, values: Default::default(), views };
+        let frame = Frame { step, time: UNIX_EPOCH, values: Default::default(), views, exact: Vec::new() };
         self.hub.publish("a", self.program, frame).unwrap();
     }
 

@@ -37,7 +37,7 @@ pub fn frame_of(step: u64, shape: &[u64], data: Bytes) -> Frame {
     let views = vec![View::whole("u", ElemType::F32, shape, data)];
     let mut values = serde_json::Map::new();
     values.insert("t".into(), json!(step as f64 / 4.0));
-    Frame { step, time: SystemTime::now(), values, views }
+    Frame { step, time: SystemTime::now(), values, views, exact: Vec::new() }
 }
 
 pub fn connect(to: SocketAddr) -> TcpStream {

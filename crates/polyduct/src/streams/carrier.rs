@@ -2,9 +2,10 @@
 
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
-use super::{Form, StreamTarget};
+use super::{show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
+use polyduct_display::{Display, DisplayError, ViewInfo};
 use polyduct_layout::{Dataset, LayoutError};
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::Trust;
@@ -19,7 +20,7 @@ use polyduct_stream::gateway::receive;
 use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
 use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Spec, StreamError};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Spec, StreamError};
 use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,19 +72,20 @@ impl Carrier {
     /// [`Error::Stream`] where the other end is not reached; [`Error::Misuse`].
     pub fn transmit(
         target: &StreamTarget,
-        given: &Given,
+        (given, layout): (&Given, &str),
         options: &Options,
         trust: Option<Trust>,
     ) -> Result<Carrier, Error> {
         check(target, options)?;
-        if let Given::Bundle(arrays) = given {
+        let views = show::announced(given, layout, options);
+        if let (Given::Bundle(arrays), true) = (given, target.place.protocol != Protocol::Display) {
             return Err(one_array(&target.to_string(), arrays));
         }
         let mut carrier = Carrier::of(target, Direction::Transmit, options);
         if options.unit == 0 {
             let other = reach::outward(target, options, trust)?;
             let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
-            carrier.start(move |stop| transmit(&target, options, &name, other, stop))?;
+            carrier.start(move |stop| transmit(&target, options, &name, (other, views), stop))?;
         }
         Ok(carrier)
     }
@@ -295,15 +297,20 @@ fn transmit(
     target: &StreamTarget,
     mut options: Options,
     name: &str,
-    outward: Outward,
+    (outward, views): (Outward, Vec<ViewInfo>),
     stop: &Arc<AtomicBool>,
 ) -> Result<(), StreamError> {
     let asked = stop.clone();
     options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
     let again = || stop.load(Ordering::Relaxed);
+    let outward = match outward {
+        Outward::Display(display) => return display_steps(target, &options, name, (&display, views), &again),
+        lanes => lanes,
+    };
     let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
     let dataset = *reader.dataset();
     match outward {
+        Outward::Display(_) => Ok(()),
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
             carry(target, reader, lanes, (TU_BYTES, 2), &again)
@@ -313,6 +320,41 @@ fn transmit(
             carry(target, reader, *lanes, FAR, &again)
         }
     }
+}
+
+fn display_steps(
+    target: &StreamTarget,
+    options: &Options,
+    name: &str,
+    (display, views): (&Display, Vec<ViewInfo>),
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let place = target.to_string();
+    let listen = |e: DisplayError| StreamError::Listen {
+        place: place.clone(),
+        source: std::io::Error::other(e.to_string()),
+    };
+    let one = views.iter().any(|view| view.name.is_empty());
+    let opened = match one {
+        true => Reader::open(name, WHOLE, &Expect::default(), options),
+        false => Reader::open_arrays(name, &show::everything(), options),
+    };
+    let mut reader = opened.map_err(program)?;
+    let entered = display.enter(&target.name, views).map_err(listen);
+    let screen = entered.inspect_err(|_| reader.abort())?;
+    let most = reader.local_len_bytes() as u64;
+    let format = Format::new(Adu::Changing { most }, 1, 1, 1)?;
+    // Two frames of it may be on the way to each viewer, and are shared by all.
+    let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));
+    let shown = lease.map_err(Into::into).and_then(|lease| show::run(&mut reader, &screen, &lease, again));
+    match &shown {
+        Ok(()) => drop(reader.close()),
+        Err(error) => {
+            screen.lost(&error.to_string());
+            reader.abort();
+        }
+    }
+    shown
 }
 
 fn carry<L: Lanes>(

@@ -4,8 +4,10 @@
 //! program's units do what they do with any pipe, and the gateway moves the bytes.
 
 mod carrier;
+mod pictures;
 mod program;
 mod reach;
+mod show;
 
 pub(crate) use carrier::Carrier;
 

@@ -1,7 +1,8 @@
 //! Reaching the other end of a stream, before anything is carried.
 
-use super::StreamTarget;
+use super::{show, StreamTarget};
 use crate::Error;
+use polyduct_display::Display;
 use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
 use polyduct_port::Options;
@@ -9,6 +10,7 @@ use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
 use polyduct_stream::gateway::tcp::{self, Patience};
 use polyduct_stream::{Protocol, StreamError};
 use std::net::TcpStream;
+use std::sync::Arc;
 
 /// Where a program's steps go.
 pub enum Outward {
@@ -16,6 +18,8 @@ pub enum Outward {
     Tcp(Vec<TcpStream>),
     /// Lanes to another site.
     Far(Box<FarLanes>),
+    /// Browsers.
+    Display(Arc<Display>),
 }
 
 /// Meets the other site. The argument is asked now and then: give up?
@@ -44,6 +48,11 @@ pub fn outward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -
             let side = side(target, true, trust)?;
             Outward::Far(Box::new(FarLanes::meet(side, options.open_timeout, &again)?))
         }
+        Protocol::Display => {
+            let display = show::display(target)?;
+            eprintln!("polyduct: {} is shown at {}", target.name, display.address(&target.name));
+            Outward::Display(display)
+        }
     })
 }
 
@@ -69,6 +78,9 @@ pub fn inward(target: &StreamTarget, options: &Options, trust: Option<Trust>) ->
         Protocol::Far => {
             let (side, open) = (side(target, false, trust)?, options.open_timeout);
             Inward::Far(Box::new(move |again| FarSteps::meet(side, open, again)))
+        }
+        Protocol::Display => {
+            return Err(Error::Misuse { what: format!("{target}: a display is written, and not read") });
         }
     })
 }

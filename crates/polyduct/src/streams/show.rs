@@ -1,0 +1,192 @@
+//! A program's steps on a display.
+
+use super::pictures::{Pool, Whole};
+use super::StreamTarget;
+use crate::Error;
+use bytes::Bytes;
+use polyduct_display::{Display, DisplayError, Frame, Options as Place, Owner, Show, View, ViewInfo};
+use polyduct_layout::{Dataset, Layout};
+use polyduct_os::clock;
+use polyduct_pipe::{Given, Reader};
+use polyduct_port::values::{unpack, Value};
+use polyduct_port::{Array, ArrayPart, Options, Rule};
+use polyduct_stream::gateway::Lease;
+use polyduct_stream::StreamError;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+/// How often a step is taken where nobody looks: for who asks for a picture now and then.
+const UNSEEN: Duration = Duration::from_millis(500);
+/// Boxes of owners that are told, at most: those of more are not drawn.
+const OWNER_BOXES: usize = 4096;
+
+/// Displays of this process, by host and port.
+type Displays = BTreeMap<(Option<String>, u16), Weak<Display>>;
+
+/// The display at a place; all streams of this process that go there share it.
+///
+/// # Errors
+/// [`Error::Stream`] where this side cannot listen there.
+pub fn display(target: &StreamTarget) -> Result<std::sync::Arc<Display>, Error> {
+    static DISPLAYS: OnceLock<Mutex<Displays>> = OnceLock::new();
+    let mut known = DISPLAYS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (target.place.host.clone(), target.place.port);
+    if let Some(display) = known.get(&key).and_then(Weak::upgrade) {
+        return Ok(display);
+    }
+    known.retain(|_, display| display.strong_count() > 0);
+    let place = Place { host: key.0.clone(), port: key.1, token: None };
+    let display = std::sync::Arc::new(Display::listen(&place).map_err(|e| refused(target, e))?);
+    known.insert(key, std::sync::Arc::downgrade(&display));
+    Ok(display)
+}
+
+fn refused(target: &StreamTarget, error: DisplayError) -> StreamError {
+    let source = std::io::Error::other(error.to_string());
+    StreamError::Listen { place: target.to_string(), source }
+}
+
+/// What a program announces: its arrays, and who has what of them.
+pub fn announced(given: &Given, layout: &str, options: &Options) -> Vec<ViewInfo> {
+    let arrays = match given {
+        Given::Dataset(dataset) => {
+            let (name, layout) = (String::new(), layout.to_owned());
+            vec![Array { name, dataset: *dataset, layout, open: None }]
+        }
+        Given::Bundle(arrays) => arrays.clone(),
+        Given::ByReader => Vec::new(),
+    };
+    let info = |array: &Array| ViewInfo {
+        name: array.name.clone(),
+        shape: array.dataset.shape().to_vec(),
+        elem: array.dataset.elem(),
+        owners: owners(array, options.units),
+    };
+    arrays.iter().map(info).collect()
+}
+
+fn owners(array: &Array, units: u32) -> Option<Vec<Owner>> {
+    let mapping = array.layout.parse::<Layout>().ok()?.bind(&array.dataset, units.into()).ok()?;
+    let mut count = 0;
+    let mut owners = Vec::new();
+    for unit in 0..units {
+        let mut boxes = Vec::new();
+        for b in mapping.boxes_iter(unit.into()).ok()? {
+            count += 1;
+            if count > OWNER_BOXES {
+                return None;
+            }
+            boxes.push((b.lo.to_vec(), b.hi.to_vec()));
+        }
+        owners.push(Owner { unit, boxes });
+    }
+    Some(owners)
+}
+
+/// Everything of every array.
+pub fn everything() -> [Rule; 1] {
+    [Rule { pattern: "*".into(), layout: "stripe(1024MiB)".into(), ..Rule::default() }]
+}
+
+/// Shows steps until the program ends.
+///
+/// # Errors
+/// [`StreamError`]: the program's, or one that says who stopped it.
+pub fn run(
+    reader: &mut Reader,
+    show: &Show,
+    lease: &Lease,
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let (pool, mut last) = (Pool::default(), None::<Duration>);
+    loop {
+        let program = |e: polyduct_pipe::PipeError| StreamError::Program(e.into());
+        let Some(step) = reader.peek().map_err(program)? else { break };
+        let now = clock::now();
+        let wants = show.wants();
+        let due = last.is_none_or(|last| now.saturating_sub(last) >= UNSEEN);
+        if wants.viewers == 0 && !due {
+            reader.pass().map_err(program)?;
+            continue;
+        }
+        last = Some(now);
+        let parts = reader.arrays().to_vec();
+        lease.offer(parts.iter().map(|part| part.at.len() as u64).sum())?;
+        lease.wait_begun(again)?;
+        let arrays = read(reader, &parts, &pool).map_err(program)?;
+        let mut views: Vec<View> = Vec::new();
+        let mut exact = Vec::new();
+        for (part, data) in parts.iter().zip(&arrays) {
+            let whole = Whole { name: &part.name, dataset: part.mapping.dataset(), data };
+            views.extend(whole.for_everybody(&pool));
+            let wanted = wants.windows.iter().filter(|(_, want)| want.view == part.name);
+            views.extend(wanted.filter_map(|(id, want)| whole.wanted(Some(*id), want, &pool)));
+            exact.push(whole_view(part, data));
+        }
+        let values = json(reader.values());
+        let frame = Frame { step, time: SystemTime::now(), values, views, exact };
+        show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
+        lease.moved()?;
+    }
+    lease.no_more()
+}
+
+fn whole_view(part: &ArrayPart, data: &Bytes) -> View {
+    let dataset: &Dataset = part.mapping.dataset();
+    View::whole(&part.name, dataset.elem(), dataset.shape(), data.clone())
+}
+
+/// Reads all arrays of the next step.
+fn read(
+    reader: &mut Reader,
+    parts: &[ArrayPart],
+    pool: &Pool,
+) -> Result<Vec<Bytes>, polyduct_pipe::PipeError> {
+    let len = parts.iter().map(|part| part.at.end).max().unwrap_or(0);
+    let all = pool.fill(len, |memory| {
+        // One call for all: the parts lie one behind the other.
+        let mut rest = &mut *memory;
+        let (mut order, mut slices) = ((0..parts.len()).collect::<Vec<_>>(), Vec::new());
+        order.sort_by_key(|at| (parts[*at].at.start, parts[*at].at.end));
+        let mut end = 0;
+        for at in order {
+            let range = &parts[at].at;
+            let (_, behind) = std::mem::take(&mut rest).split_at_mut(range.start.saturating_sub(end));
+            let (one, behind) = behind.split_at_mut(range.len());
+            slices.push((at, one));
+            (rest, end) = (behind, range.end);
+        }
+        slices.sort_by_key(|(at, _)| *at);
+        let mut slices: Vec<&mut [u8]> = slices.into_iter().map(|(_, slice)| slice).collect();
+        reader.read_arrays(&mut slices).map(drop)
+    })?;
+    Ok(parts.iter().map(|part| all.slice(part.at.clone())).collect())
+}
+
+/// Values as a page shows them.
+fn json(packed: &[u8]) -> serde_json::Map<String, serde_json::Value> {
+    let values = unpack(packed).unwrap_or_default();
+    values.into_iter().map(|(name, value)| (name, to_json(&value))).collect()
+}
+
+fn to_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Nil | Value::Ext(..) => serde_json::Value::Null,
+        Value::Boolean(b) => (*b).into(),
+        Value::Integer(n) => {
+            n.as_i64().map(Into::into).or_else(|| n.as_u64().map(Into::into)).unwrap_or_default()
+        }
+        Value::F32(x) => f64::from(*x).into(),
+        Value::F64(x) => (*x).into(),
+        Value::String(text) => text.as_str().unwrap_or_default().into(),
+        Value::Binary(bytes) => format!("{} bytes", bytes.len()).into(),
+        Value::Array(list) => list.iter().map(to_json).collect(),
+        Value::Map(map) => {
+            let named = |(name, value): &(Value, Value)| {
+                (name.as_str().unwrap_or_default().to_owned(), to_json(value))
+            };
+            map.iter().map(named).collect()
+        }
+    }
+}
