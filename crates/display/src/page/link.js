@@ -70,10 +70,10 @@ class Wants {
       if (!want) continue;
       const text = JSON.stringify(want);
       if (text === view.asked) continue;
-      // The overview that everybody gets is shared: nothing is asked for that it has already.
+      // The overview that everybody gets is shared: nothing is asked for that it has, without being much too fine.
       const shape = view.head.shape;
       const overview = view.camera.fitted && !view.dims.chosen;
-      const enough = want.pixels.every((n, k) => n <= 1.5 * shape[k]);
+      const enough = want.pixels.every((n, k) => n <= 1.5 * shape[k] && n >= 0.8 * shape[k]);
       if (view.asked === null && overview && enough) continue;
       view.asked = text;
       this.send(want);

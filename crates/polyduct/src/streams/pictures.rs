@@ -1,6 +1,7 @@
 //! What is shown of an array: all of it where it is small, else pictures of the windows that viewers want.
 
 use bytes::Bytes;
+use half::f16;
 use polyduct_display::reduce::{Grid, Part, Picture, Tile};
 use polyduct_display::{Project, Reduce, View, Want, WantId};
 use polyduct_layout::{Dataset, ElemType};
@@ -157,14 +158,10 @@ impl Whole<'_> {
             [_, x] if row.is_none() => vec![x as u64],
             [y, x] => vec![y as u64, x as u64],
         };
-        let data = pool.fill(values.len() * 4, |bytes| {
-            let floats = bytes.chunks_exact_mut(4).zip(&values);
-            floats.for_each(|(bytes, value)| bytes.copy_from_slice(&value.to_le_bytes()));
-            Ok::<(), ()>(())
-        });
+        let (elem, data) = encoded(&values, pool);
         Some(View {
             name: self.name.to_owned(),
-            elem: ElemType::F32,
+            elem,
             shape: shown,
             full,
             lo: want.lo.clone(),
@@ -172,7 +169,7 @@ impl Whole<'_> {
             slice: want.project.is_none().then_some(first).filter(|_| !others.is_empty()),
             axes: want.axes.clone(),
             reduce: Some(want.reduce),
-            data: data.ok()?,
+            data,
             for_want: id,
         })
     }
@@ -206,6 +203,29 @@ impl Whole<'_> {
         });
         copied.ok()
     }
+}
+
+/// Values of pixels: of half the size where that shows no difference, since browsers take but some tens of MB/s.
+fn encoded(values: &[f32], pool: &Pool) -> (ElemType, Bytes) {
+    let most = values
+        .iter()
+        .fold(0.0_f32, |most, value| if value.is_finite() { most.max(value.abs()) } else { most });
+    // A colour scale has a thousand steps; what lies below has the exponents of 16 bits for itself.
+    let halves = (1e-2..=65504.0).contains(&most);
+    let width = if halves { 2 } else { 4 };
+    let filled = pool.fill(values.len() * width, |bytes| {
+        match halves {
+            true => bytes.chunks_exact_mut(2).zip(values).for_each(|(to, value)| {
+                to.copy_from_slice(&f16::from_f32(*value).to_le_bytes());
+            }),
+            false => bytes.chunks_exact_mut(4).zip(values).for_each(|(to, value)| {
+                to.copy_from_slice(&value.to_le_bytes());
+            }),
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    let Ok(data) = filled;
+    (if halves { ElemType::F16 } else { ElemType::F32 }, data)
 }
 
 /// As many pixels as a coarse picture has.
