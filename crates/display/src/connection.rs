@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Head { bytes: Vec<u8>, until: Duration },
     /// The answer is being made.
     Drawing { head_only: bool, until: Duration },
+    /// A view as it is comes with the program's next step.
+    Awaiting { name: String, view: String, head_only: bool, until: Duration },
     /// The answer goes out.
     Answering { until: Duration },
     /// All is written; the other side reads the rest and closes.
@@ -67,7 +69,9 @@ impl Connection {
     /// When [`handle_timeout`](Connection::handle_timeout) has something to do.
     pub(crate) fn deadline(&self) -> Duration {
         match &self.phase {
-            Phase::Head { until, .. } | Phase::Drawing { until, .. } => *until,
+            Phase::Head { until, .. } | Phase::Drawing { until, .. } | Phase::Awaiting { until, .. } => {
+                *until
+            }
             Phase::Answering { until } | Phase::Lingering { until } => *until,
             Phase::Viewing(viewer) => viewer.deadline(),
         }
@@ -81,6 +85,11 @@ impl Connection {
         match &mut self.phase {
             Phase::Head { .. } => {
                 self.answer(Answer::text(408, "the request did not come to its end in time"), false, now);
+                true
+            }
+            Phase::Awaiting { head_only, .. } => {
+                let head_only = *head_only;
+                self.answer(Answer::text(504, "the program has made no step in time"), head_only, now);
                 true
             }
             Phase::Viewing(viewer) => viewer.handle_timeout(now, &mut self.out),
@@ -140,7 +149,10 @@ impl Connection {
                 false => Came::Nothing,
             },
             // Whatever it says, it is not listened to.
-            Phase::Drawing { .. } | Phase::Answering { .. } | Phase::Lingering { .. } => Came::Nothing,
+            Phase::Drawing { .. }
+            | Phase::Awaiting { .. }
+            | Phase::Answering { .. }
+            | Phase::Lingering { .. } => Came::Nothing,
         }
     }
 

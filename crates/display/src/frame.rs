@@ -85,6 +85,11 @@ impl View {
         }
     }
 
+    /// Whether every element of the array is there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.reduce.is_none() && self.slice.is_none() && self.shape == self.full
+    }
+
     /// Rows and columns; a curve is one row.
     pub(crate) fn rows_columns(&self) -> [u64; 2] {
         match *self.shape {

@@ -24,6 +24,8 @@ pub const MAX_HEADERS: usize = 64;
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer makes progress at least so often.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long who asks for a file waits for the program's next step.
+pub const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a message from a viewer.
 pub const MAX_CLIENT_BYTES: usize = 64 << 10;
 /// Messages that a viewer may send in a second, beside those that acknowledge a frame.

@@ -5,7 +5,9 @@ use crate::connection::{Came, Connection, Phase};
 use crate::draw::{npy_head, Drawn, Form, Job};
 use crate::head::Request;
 use crate::hub::{Hub, Place};
-use crate::limits::{ANSWER_TIMEOUT, CATCH_UP, LINGER, MAX_CONNECTIONS, MAX_DRAWINGS, MAX_VIEWERS};
+use crate::limits::{
+    ANSWER_TIMEOUT, CATCH_UP, FILE_TIMEOUT, LINGER, MAX_CONNECTIONS, MAX_DRAWINGS, MAX_VIEWERS,
+};
 use crate::page::PAGE;
 use crate::status::Status;
 use crate::trust::Trust;
@@ -268,6 +270,7 @@ impl Server {
                 let Some(published) = places.all.get(&*name).and_then(|place| place.newest.clone()) else {
                     return Some(Answer::text(503, "there is no frame yet"));
                 };
+                let place = name;
                 drop(places);
                 let wanted = request.query("view");
                 let views = &published.frame.views;
@@ -278,9 +281,16 @@ impl Server {
                     (None, _) => return Some(Answer::unknown(views.iter().map(|v| &*v.name))),
                 };
                 if form == Form::Npy {
-                    let exact = published.frame.exact.iter().find(|exact| exact.name == views[view].name);
-                    let view = exact.unwrap_or(&views[view]);
-                    return Some(Answer::npy(npy_head(view), view.data.clone()));
+                    let name = &views[view].name;
+                    if let Some(exact) = published.exact(name) {
+                        return Some(Answer::npy(npy_head(exact), exact.data.clone()));
+                    }
+                    let connection = self.places[at].as_mut()?;
+                    let (place, view, head_only) = (place.to_string(), name.clone(), request.head_only);
+                    connection.phase =
+                        Phase::Awaiting { name: place, view, head_only, until: now + FILE_TIMEOUT };
+                    self.is_dirty = true;
+                    return None;
                 }
                 let connection = self.places[at].as_mut()?;
                 let job = Job { ticket: (at, connection.serial), published, view, form };
@@ -305,6 +315,19 @@ impl Server {
         }
         let mut ready = Vec::new();
         for (at, connection) in self.places.iter_mut().enumerate() {
+            if let Some(Connection { phase: Phase::Awaiting { name, view, head_only, .. }, .. }) = connection
+            {
+                let newest = places.all.get(&**name).and_then(|place| place.newest.as_ref());
+                if let Some(exact) = newest.and_then(|newest| newest.exact(view)) {
+                    let (answer, head_only) = (Answer::npy(npy_head(exact), exact.data.clone()), *head_only);
+                    if let Some(connection) = connection {
+                        connection.answer(answer, head_only, now);
+                    }
+                    self.is_dirty = true;
+                    ready.push(at);
+                }
+                continue;
+            }
             let Some(Connection { phase: Phase::Viewing(viewer), out, .. }) = connection else { continue };
             let Some(place) = places.all.get_mut(&*viewer.name) else { continue };
             let was_empty = out.is_empty();
@@ -332,7 +355,10 @@ impl Server {
             let viewers = by_name.get(&**name).map_or(&[][..], Vec::as_slice);
             place.viewers = viewers.len();
             let looking = || viewers.iter().filter(|v| v.is_looking());
-            if place.wants.update(looking().count(), looking().flat_map(|v| v.wants())) {
+            let awaits =
+                |c: &Connection| matches!(&c.phase, Phase::Awaiting { name: of, .. } if **of == **name);
+            let file = self.places.iter().flatten().any(awaits);
+            if place.wants.update((looking().count(), file), looking().flat_map(|v| v.wants())) {
                 place.signal_changed();
             }
         }

@@ -69,6 +69,16 @@ impl Published {
         chosen
     }
 
+    /// A view as it is: brought for that, or because it is small.
+    pub(crate) fn exact(&self, name: &str) -> Option<&View> {
+        let whole = |view: &&View| view.name == name && view.for_want.is_none() && view.is_whole();
+        self.frame
+            .exact
+            .iter()
+            .find(|exact| exact.name == name)
+            .or_else(|| self.frame.views.iter().find(whole))
+    }
+
     /// Whether it has a view made for that.
     pub(crate) fn is_for(&self, want: WantId) -> bool {
         self.frame.views.iter().any(|v| v.for_want == Some(want))

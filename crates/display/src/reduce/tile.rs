@@ -105,6 +105,11 @@ impl Tile {
         Tile { reduce, lo, hi, first, shape, values: Vec::new() }
     }
 
+    /// Rows and columns of pixels that the part `lo..hi` has something of.
+    pub fn shape_of(grid: &Grid, reduce: Reduce, lo: [u64; 2], hi: [u64; 2]) -> [usize; 2] {
+        Tile::place(grid, reduce, lo, hi).shape
+    }
+
     /// The first pixel, as row and column of the grid.
     pub fn first(&self) -> [usize; 2] {
         self.first

@@ -2,6 +2,7 @@
 
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
+use super::reducers::{self, Asking, Known};
 use super::{show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
@@ -12,7 +13,7 @@ use polyduct_message::link::key::Trust;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
-use polyduct_port::{Array, Expect, Options, PortError, Readers, Side, INTERRUPT_SLICE};
+use polyduct_port::{Array, Expect, Interrupt, Options, PortError, Readers, Side, INTERRUPT_SLICE};
 use polyduct_store::npy::Header;
 use polyduct_stream::gateway::far::wire::Offer;
 use polyduct_stream::gateway::lanes::Lanes;
@@ -26,7 +27,7 @@ use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// Bytes that move as a unit: what lies in a processor's cache between its copies.
@@ -57,6 +58,9 @@ pub(crate) struct Carrier {
     unit: u32,
     /// The program's port has opened.
     opened: bool,
+    /// Its units make pictures.
+    reduces: bool,
+    helper: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
     pid: u32,
 }
 
@@ -82,10 +86,24 @@ impl Carrier {
             return Err(one_array(&target.to_string(), arrays));
         }
         let mut carrier = Carrier::of(target, Direction::Transmit, options);
+        let shows = target.place.protocol == Protocol::Display;
+        let known = || show::reduced(given, layout, options.units).filter(|_| shows);
+        carrier.reduces = known().is_some();
         if options.unit == 0 {
             let other = reach::outward(target, options, trust)?;
             let (target, options, name) = (target.clone(), gateway_options(options), carrier.name.clone());
-            carrier.start(move |stop| transmit(&target, options, &name, (other, views), stop))?;
+            let known = known();
+            carrier.start(move |stop| transmit(&target, options, &name, (other, views, known), stop))?;
+        }
+        if let Some(known) = known() {
+            let (name, own) =
+                (carrier.name.clone(), Options { timeout: None, interrupt: None, ..options.clone() });
+            carrier.spawn("polyduct-reduce", move |stop| {
+                let asked = stop.clone();
+                let interrupt: Interrupt = Arc::new(move || asked.load(Ordering::Relaxed));
+                // What goes wrong the gateway sees, and says.
+                drop(reducers::answer(&name, &known, &Options { interrupt: Some(interrupt), ..own }));
+            })?;
         }
         Ok(carrier)
     }
@@ -116,6 +134,8 @@ impl Carrier {
             outcome: None,
             unit: options.unit,
             opened: false,
+            reduces: false,
+            helper: None,
             pid: own_pid(),
         }
     }
@@ -123,6 +143,29 @@ impl Carrier {
     /// The pipe between the program and its gateway.
     pub fn pipe(&self) -> &str {
         &self.name
+    }
+
+    /// Options of the program's own end of the pipe.
+    pub fn own(&self, options: &Options) -> Options {
+        match self.reduces {
+            // The units that make pictures, and the gateway, each hold a step.
+            true => Options { readers: 2.into(), depth: options.depth.max(3), ..options.clone() },
+            false => options.clone(),
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&Arc<AtomicBool>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let spawned = Builder::new().name(name.into()).spawn(move || work(&stopped));
+        let thread =
+            spawned.map_err(|e| StreamError::System { what: format!("{}: no thread: {e}", self.place) })?;
+        self.helper = Some((stop, thread));
+        Ok(())
     }
 
     fn start(
@@ -233,6 +276,11 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         self.stop();
+        if let Some((stop, thread)) = self.helper.take().filter(|_| self.pid == own_pid()) {
+            stop.store(true, Ordering::Relaxed);
+            // It ends with its pipes.
+            drop(thread);
+        }
         leave(&self.name, self.unit);
     }
 }
@@ -297,14 +345,16 @@ fn transmit(
     target: &StreamTarget,
     mut options: Options,
     name: &str,
-    (outward, views): (Outward, Vec<ViewInfo>),
+    (outward, views, known): (Outward, Vec<ViewInfo>, Option<Vec<Known>>),
     stop: &Arc<AtomicBool>,
 ) -> Result<(), StreamError> {
     let asked = stop.clone();
     options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
     let again = || stop.load(Ordering::Relaxed);
     let outward = match outward {
-        Outward::Display(display) => return display_steps(target, &options, name, (&display, views), &again),
+        Outward::Display(display) => {
+            return display_steps(target, &options, name, (&display, views, known), &again)
+        }
         lanes => lanes,
     };
     let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
@@ -326,7 +376,7 @@ fn display_steps(
     target: &StreamTarget,
     options: &Options,
     name: &str,
-    (display, views): (&Display, Vec<ViewInfo>),
+    (display, views, known): (&Display, Vec<ViewInfo>, Option<Vec<Known>>),
     again: &dyn Fn() -> bool,
 ) -> Result<(), StreamError> {
     let place = target.to_string();
@@ -346,7 +396,18 @@ fn display_steps(
     let format = Format::new(Adu::Changing { most }, 1, 1, 1)?;
     // Two frames of it may be on the way to each viewer, and are shared by all.
     let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));
-    let shown = lease.map_err(Into::into).and_then(|lease| show::run(&mut reader, &screen, &lease, again));
+    let shown = lease.map_err(Into::into).and_then(|lease| match known {
+        None => show::run(&mut reader, &screen, &lease, again),
+        Some(known) => {
+            let mut asking = Asking::open(name, known, options)?;
+            let shown = show::run_reduced(&mut reader, &mut asking, &screen, &lease, again);
+            match &shown {
+                Ok(()) => asking.close(),
+                Err(_) => asking.abort(),
+            }
+            shown
+        }
+    });
     match &shown {
         Ok(()) => drop(reader.close()),
         Err(error) => {

@@ -7,6 +7,7 @@ mod carrier;
 mod pictures;
 mod program;
 mod reach;
+mod reducers;
 mod show;
 
 pub(crate) use carrier::Carrier;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use half::f16;
 use polyduct_display::reduce::{Grid, Part, Picture, Tile};
 use polyduct_display::{Project, Reduce, View, Want, WantId};
-use polyduct_layout::{Dataset, ElemType};
+use polyduct_layout::{Dataset, ElemType, Mapping};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Elements of a picture for everybody, at most: of a larger array it is coarse, and each viewer asks for what it has
@@ -77,18 +78,8 @@ impl Whole<'_> {
         let elems = shown.iter().product::<u64>();
         let slices = others.iter().product::<u64>();
         let slice = (!others.is_empty()).then_some(slices / 2);
-        if elems > SHOWN && shown.len() == 2 {
-            let want = Want {
-                view: self.name.to_owned(),
-                axes: vec![last, last + 1],
-                lo: vec![0, 0],
-                hi: shown.to_vec(),
-                pixels: fitted(shown),
-                slice,
-                project: None,
-                reduce: Reduce::Mean,
-            };
-            return self.wanted(None, &want, pool);
+        if elems > SHOWN {
+            return self.wanted(None, &coarse(self.name, self.dataset, false), pool);
         }
         let bytes = (elems * self.elem().len_bytes()) as usize;
         let at = slice.unwrap_or(0) as usize * bytes;
@@ -102,14 +93,86 @@ impl Whole<'_> {
 
     /// What a viewer wants of it; nothing where that cannot be had.
     pub fn wanted(&self, id: Option<WantId>, want: &Want, pool: &Pool) -> Option<View> {
-        let shape = self.dataset.shape();
-        let (row, column) = match want.axes[..] {
-            [column] => (None, column),
-            [row, column] => (Some(row), column),
-            _ => return None,
-        };
-        let size = |axis: usize| shape.get(axis).copied();
-        let full = want.axes.iter().map(|axis| size(*axis)).collect::<Option<Vec<u64>>>()?;
+        let shot = Shot::new(self.dataset, want)?;
+        let all = Held::all(self.dataset);
+        let mut picture = shot.picture();
+        if let Some(tile) = shot.of_box(self.elem(), &all, self.data) {
+            picture.add(&tile).ok()?;
+        }
+        Some(shot.view(self.name, picture.finish(), id, pool))
+    }
+}
+
+/// A box of an array as it lies in some unit's memory.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its first element, and one past the last on each axis.
+    pub at: (Vec<u64>, Vec<u64>),
+    /// Where the first lies, and how far it is to the next on each axis, in elements.
+    pub offset: u64,
+    /// See there.
+    pub strides: Vec<u64>,
+}
+
+impl Held {
+    /// All of an array, row-major.
+    fn all(dataset: &Dataset) -> Held {
+        let shape = dataset.shape();
+        let mut strides = vec![1; shape.len()];
+        for axis in (0..shape.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * shape[axis + 1];
+        }
+        Held { at: (vec![0; shape.len()], shape.to_vec()), offset: 0, strides }
+    }
+
+    /// The boxes that a unit has of an array; `None` where there are more than is worth the while.
+    pub fn of(mapping: &Mapping, unit: u64) -> Option<Vec<Held>> {
+        let mut held = Vec::new();
+        for at in mapping.boxes_iter(unit).ok()? {
+            if held.len() == BOXES {
+                return None;
+            }
+            let (lo, hi) = (at.lo.to_vec(), at.hi.to_vec());
+            if lo.iter().zip(&hi).any(|(lo, hi)| lo == hi) {
+                continue;
+            }
+            let place = |index: &[u64]| {
+                let all = mapping.locate(index).ok()?;
+                all.iter().find(|place| place.unit == unit && !place.halo).map(|place| place.offset_elems)
+            };
+            let offset = place(&lo)?;
+            let stride = |axis: usize| {
+                let mut next = lo.clone();
+                next[axis] += 1;
+                if next[axis] == hi[axis] {
+                    return Some(0);
+                }
+                place(&next).map(|at| at - offset)
+            };
+            let strides = (0..lo.len()).map(stride).collect::<Option<Vec<u64>>>()?;
+            held.push(Held { at: (lo, hi), offset, strides });
+        }
+        Some(held)
+    }
+}
+
+/// Boxes of a unit, at most: each gives a tile of its own.
+const BOXES: usize = 256;
+
+/// What of an array is to be seen, and with how many pixels: checked, and with what follows from it.
+pub struct Shot {
+    want: Want,
+    grid: Grid,
+    shape: Vec<u64>,
+    others: Vec<usize>,
+    slices: Range<u64>,
+    reduce: Reduce,
+}
+
+impl Shot {
+    /// `None` for what cannot be.
+    pub fn new(dataset: &Dataset, want: &Want) -> Option<Shot> {
+        let shape = dataset.shape().to_vec();
         let two = |values: &[u64], one: u64| match values {
             [x] => Some([one, *x]),
             [y, x] => Some([*y, *x]),
@@ -120,88 +183,146 @@ impl Whole<'_> {
             [y, x] => [y, x],
             _ => return None,
         };
+        let fits = want.axes.iter().zip(&want.hi).all(|(axis, hi)| shape.get(*axis).is_some_and(|n| hi <= n));
+        if want.axes.len() != want.lo.len() || want.lo.len() != want.hi.len() || !fits {
+            return None;
+        }
         let grid = Grid::new(two(&want.lo, 0)?, two(&want.hi, 1)?, pixels).ok()?;
-        let mut picture = Picture::new(grid.clone(), want.reduce);
-        let mut strides = vec![1u64; shape.len()];
-        for axis in (0..shape.len().saturating_sub(1)).rev() {
-            strides[axis] = strides[axis + 1] * shape[axis + 1];
-        }
         let others: Vec<usize> = (0..shape.len()).filter(|axis| !want.axes.contains(axis)).collect();
-        let slices = others.iter().map(|axis| shape[*axis]).product::<u64>();
-        let first = want.slice.unwrap_or(slices / 2).min(slices.saturating_sub(1));
-        let which = if want.project == Some(Project::Max) { 0..slices } else { first..first + 1 };
-        let mut most: Option<Vec<f32>> = None;
-        for slice in which {
-            let (mut rest, mut base) = (slice, 0);
-            for axis in others.iter().rev() {
-                base += rest % shape[*axis] * strides[*axis];
-                rest /= shape[*axis];
-            }
-            let plane = self.plane(base, (row, column), &strides, pool)?;
-            let rows = row.map_or(1, |axis| shape[axis]);
-            let part = Part::new(self.elem(), [0, 0], [rows, shape[column]], &plane).ok()?;
-            let tile = Tile::of(&grid, want.reduce, &part).ok()?;
-            if want.project.is_none() {
-                picture.add(&tile).ok()?;
-                break;
-            }
-            let mut one = Picture::new(grid.clone(), want.reduce);
-            one.add(&tile).ok()?;
-            let values = one.finish();
-            most = Some(match most {
-                None => values,
-                Some(so_far) => so_far.iter().zip(&values).map(|(a, b)| a.max(*b)).collect(),
-            });
-        }
-        let values = most.unwrap_or_else(|| picture.finish());
-        let shown = match grid.shape() {
-            [_, x] if row.is_none() => vec![x as u64],
-            [y, x] => vec![y as u64, x as u64],
+        let all = others.iter().map(|axis| shape[*axis]).product::<u64>();
+        let first = want.slice.unwrap_or(all / 2).min(all.saturating_sub(1));
+        // The largest along an axis is shown as the largest of a pixel.
+        let projects = want.project == Some(Project::Max);
+        let (slices, reduce) = match projects {
+            true => (0..all, Reduce::Max),
+            false => (first..first + 1, want.reduce),
         };
-        let (elem, data) = encoded(&values, pool);
-        Some(View {
-            name: self.name.to_owned(),
-            elem,
-            shape: shown,
-            full,
-            lo: want.lo.clone(),
-            hi: want.hi.clone(),
-            slice: want.project.is_none().then_some(first).filter(|_| !others.is_empty()),
-            axes: want.axes.clone(),
-            reduce: Some(want.reduce),
-            data,
-            for_want: id,
+        Some(Shot { want: want.clone(), grid, shape, others, slices, reduce })
+    }
+
+    /// A picture without values.
+    pub fn picture(&self) -> Picture {
+        Picture::new(self.grid.clone(), self.reduce)
+    }
+
+    /// Where the slices that are seen lie on the axes that are not shown, as far as a box has them.
+    fn slices_of<'a>(&'a self, held: &'a Held) -> impl Iterator<Item = u64> + 'a {
+        self.slices.clone().filter_map(move |slice| {
+            let (mut rest, mut offset) = (slice, held.offset);
+            for axis in self.others.iter().rev() {
+                let index = rest % self.shape[*axis];
+                rest /= self.shape[*axis];
+                if index < held.at.0[*axis] || index >= held.at.1[*axis] {
+                    return None;
+                }
+                offset += (index - held.at.0[*axis]) * held.strides[*axis];
+            }
+            Some(offset)
         })
     }
 
-    /// Two axes of it, or one, row-major, with the others as `base` says: without a copy where they lie so.
-    fn plane(
-        &self,
-        base: u64,
-        (row, column): (Option<usize>, usize),
-        strides: &[u64],
-        pool: &Pool,
-    ) -> Option<Bytes> {
-        let (shape, elem) = (self.dataset.shape(), self.elem().len_bytes() as usize);
-        let rows = row.map_or(1, |axis| shape[axis]) as usize;
-        let columns = shape[column] as usize;
-        let down = row.map_or(0, |axis| strides[axis]) as usize;
-        let along = strides[column] as usize;
-        let start = base as usize * elem;
-        if along == 1 && (rows == 1 || down == columns) {
-            let end = start + rows * columns * elem;
-            return self.data.get(start..end).map(|_| self.data.slice(start..end));
+    /// The box on the shown axes, rows first.
+    fn shown(&self, held: &Held) -> ([u64; 2], [u64; 2]) {
+        match self.want.axes[..] {
+            [x] => ([0, held.at.0[x]], [1, held.at.1[x]]),
+            [y, x] => ([held.at.0[y], held.at.0[x]], [held.at.1[y], held.at.1[x]]),
+            _ => ([0; 2], [0; 2]),
         }
-        let copied = pool.fill(rows * columns * elem, |bytes| {
-            for (y, line) in bytes.chunks_exact_mut((columns * elem).max(1)).enumerate() {
-                for (x, to) in line.chunks_exact_mut(elem).enumerate() {
-                    let at = start + (y * down + x * along) * elem;
-                    to.copy_from_slice(self.data.get(at..at + elem).ok_or(())?);
+    }
+
+    /// What a box gives to the picture: nothing where it has none of the slices.
+    pub fn of_box(&self, elem: ElemType, held: &Held, bytes: &[u8]) -> Option<Tile> {
+        let (lo, hi) = self.shown(held);
+        let (down, along) = match self.want.axes[..] {
+            [x] => (0, held.strides[x]),
+            [y, x] => (held.strides[y], held.strides[x]),
+            _ => return None,
+        };
+        let [rows, columns] = [hi[0] - lo[0], hi[1] - lo[1]];
+        let len = elem.len_bytes();
+        let mut most: Option<Vec<f32>> = None;
+        let mut copied = Vec::new();
+        for offset in self.slices_of(held) {
+            let straight = columns <= 1 || along == 1;
+            let part = match straight && (rows <= 1 || down >= columns) {
+                true => {
+                    let start = (offset * len) as usize;
+                    Part::with_stride(elem, lo, hi, down.max(columns), bytes.get(start..)?)
                 }
+                false => {
+                    copied.clear();
+                    for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
+                        let at = ((offset + y * down + x * along) * len) as usize;
+                        copied.extend_from_slice(bytes.get(at..at + len as usize)?);
+                    }
+                    Part::new(elem, lo, hi, &copied)
+                }
+            };
+            let tile = Tile::of(&self.grid, self.reduce, &part.ok()?).ok()?;
+            if self.slices.end - self.slices.start == 1 {
+                return Some(tile);
             }
-            Ok::<(), ()>(())
-        });
-        copied.ok()
+            most = Some(match most {
+                None => tile.values().to_vec(),
+                Some(so_far) => so_far.iter().zip(tile.values()).map(|(a, b)| a.max(*b)).collect(),
+            });
+        }
+        Tile::from_values(&self.grid, self.reduce, lo, hi, most?).ok()
+    }
+
+    /// How many values [`of_box`](Shot::of_box) gives.
+    pub fn values_of(&self, held: &Held) -> usize {
+        let (lo, hi) = self.shown(held);
+        let shape = Tile::shape_of(&self.grid, self.reduce, lo, hi);
+        self.slices_of(held).next().map_or(0, |_| shape[0] * shape[1])
+    }
+
+    /// What a box gives, from its values.
+    pub fn tile(&self, held: &Held, values: Vec<f32>) -> Option<Tile> {
+        let (lo, hi) = self.shown(held);
+        Tile::from_values(&self.grid, self.reduce, lo, hi, values).ok()
+    }
+
+    /// What is shown, from the values of its pixels.
+    pub fn view(&self, name: &str, values: Vec<f32>, id: Option<WantId>, pool: &Pool) -> View {
+        let Want { axes, lo, hi, .. } = &self.want;
+        let [rows, columns] = self.grid.shape().map(|n| n as u64);
+        let (elem, data) = encoded(&values, pool);
+        let one = self.slices.end - self.slices.start == 1 && !self.others.is_empty();
+        View {
+            name: name.to_owned(),
+            elem,
+            shape: if axes.len() == 1 { vec![columns] } else { vec![rows, columns] },
+            full: axes.iter().map(|axis| self.shape[*axis]).collect(),
+            lo: lo.clone(),
+            hi: hi.clone(),
+            slice: one.then_some(self.slices.start),
+            axes: axes.clone(),
+            reduce: Some(self.reduce),
+            data,
+            for_want: id,
+        }
+    }
+}
+
+/// Elements of an array of which each is looked at, at most: of a larger one some are.
+const LOOKED_AT: u64 = 1 << 26;
+
+/// A coarse picture of all of an array, for everybody; `quick` where nobody may see it.
+pub fn coarse(name: &str, dataset: &Dataset, quick: bool) -> Want {
+    let shape = dataset.shape();
+    let reduce = if quick || dataset.len_elems() > LOOKED_AT { Reduce::Sample } else { Reduce::Mean };
+    let last = shape.len().saturating_sub(2);
+    let (others, shown) = shape.split_at(last);
+    Want {
+        view: name.to_owned(),
+        axes: (last..shape.len()).collect(),
+        lo: vec![0; shown.len()],
+        hi: shown.to_vec(),
+        pixels: fitted(shown),
+        slice: (!others.is_empty()).then_some(others.iter().product::<u64>() / 2),
+        project: None,
+        reduce,
     }
 }
 

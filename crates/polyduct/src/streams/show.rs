@@ -1,15 +1,16 @@
 //! A program's steps on a display.
 
 use super::pictures::{Pool, Whole};
+use super::reducers::{Answer, Asking, Known};
 use super::StreamTarget;
 use crate::Error;
 use bytes::Bytes;
-use polyduct_display::{Display, DisplayError, Frame, Options as Place, Owner, Show, View, ViewInfo};
+use polyduct_display::{Display, DisplayError, Frame, Options as Place, Owner, Show, View, ViewInfo, Wants};
 use polyduct_layout::{Dataset, Layout};
 use polyduct_os::clock;
 use polyduct_pipe::{Given, Reader};
 use polyduct_port::values::{unpack, Value};
-use polyduct_port::{Array, ArrayPart, Options, Rule};
+use polyduct_port::{Array, ArrayPart, Options, PortError, Rule};
 use polyduct_stream::gateway::Lease;
 use polyduct_stream::StreamError;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use std::time::{Duration, SystemTime};
 
 /// How often a step is taken where nobody looks: for who asks for a picture now and then.
 const UNSEEN: Duration = Duration::from_millis(500);
+/// How long one look for a step takes, where viewers may want to see more of the one before.
+const LOOK: Duration = Duration::from_millis(20);
 /// Boxes of owners that are told, at most: those of more are not drawn.
 const OWNER_BOXES: usize = 4096;
 
@@ -47,23 +50,26 @@ fn refused(target: &StreamTarget, error: DisplayError) -> StreamError {
     StreamError::Listen { place: target.to_string(), source }
 }
 
-/// What a program announces: its arrays, and who has what of them.
-pub fn announced(given: &Given, layout: &str, options: &Options) -> Vec<ViewInfo> {
-    let arrays = match given {
+fn arrays(given: &Given, layout: &str) -> Vec<Array> {
+    match given {
         Given::Dataset(dataset) => {
             let (name, layout) = (String::new(), layout.to_owned());
             vec![Array { name, dataset: *dataset, layout, open: None }]
         }
         Given::Bundle(arrays) => arrays.clone(),
         Given::ByReader => Vec::new(),
-    };
+    }
+}
+
+/// What a program announces: its arrays, and who has what of them.
+pub fn announced(given: &Given, layout: &str, options: &Options) -> Vec<ViewInfo> {
     let info = |array: &Array| ViewInfo {
         name: array.name.clone(),
         shape: array.dataset.shape().to_vec(),
         elem: array.dataset.elem(),
         owners: owners(array, options.units),
     };
-    arrays.iter().map(info).collect()
+    arrays(given, layout).iter().map(info).collect()
 }
 
 fn owners(array: &Array, units: u32) -> Option<Vec<Owner>> {
@@ -87,6 +93,78 @@ fn owners(array: &Array, units: u32) -> Option<Vec<Owner>> {
 /// Everything of every array.
 pub fn everything() -> [Rule; 1] {
     [Rule { pattern: "*".into(), layout: "stripe(1024MiB)".into(), ..Rule::default() }]
+}
+
+/// Bytes of a step that the gateway takes as a whole, at most: of a larger one units make pictures.
+const TAKEN: u64 = 8 << 20;
+
+/// The arrays of a program whose units make pictures of them; `None` where the gateway takes them as they are.
+pub fn reduced(given: &Given, layout: &str, units: u32) -> Option<Vec<Known>> {
+    let arrays = arrays(given, layout);
+    let bytes = arrays.iter().map(|array| array.dataset.len_bytes()).sum::<u64>();
+    // Neither is there a picture of elements that have no value.
+    (bytes > TAKEN).then(|| arrays.iter().map(|array| Known::of(array, units)).collect::<Option<Vec<_>>>())?
+}
+
+/// Shows pictures that the units make, until the program ends.
+///
+/// `clock` is the gateway's own reader of the program's steps: it tells that there is one, and has it as it is for who
+/// asks for a file.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_reduced(
+    clock: &mut Reader,
+    asking: &mut Asking,
+    show: &Show,
+    lease: &Lease,
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let program = |e: polyduct_pipe::PipeError| StreamError::Program(e.into());
+    let (pool, mut shown, mut last, mut seen) =
+        (Pool::default(), None::<u64>, None::<Duration>, Wants::default());
+    loop {
+        if again() {
+            return Err(StreamError::Stopped { why: "the program gave up".into() });
+        }
+        let wants = show.wants();
+        let changed = wants != seen && wants.viewers > 0;
+        let now = clock::now();
+        let due = wants.viewers > 0 || last.is_none_or(|last| now.saturating_sub(last) >= UNSEEN);
+        let next = match clock::within(Some(LOOK), || clock.peek()) {
+            Ok(Some(step)) => Some(step),
+            Ok(None) => break,
+            Err(polyduct_pipe::PipeError::Port(PortError::Timeout { .. })) => None,
+            Err(error) => return Err(program(error)),
+        };
+        let newer = next.filter(|step| shown.is_none_or(|shown| *step > shown));
+        let Some(step) = newer.filter(|_| due).or_else(|| shown.filter(|_| changed)) else {
+            if next.is_some() {
+                clock.pass().map_err(program)?;
+            }
+            continue;
+        };
+        lease.offer(asking.bytes())?;
+        lease.wait_begun(again)?;
+        let mut exact = Vec::new();
+        if next.is_some() {
+            match wants.file {
+                true => {
+                    let parts = clock.arrays().to_vec();
+                    let arrays = read(clock, &parts, &pool).map_err(program)?;
+                    exact.extend(parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)));
+                }
+                false => clock.pass().map_err(program)?,
+            }
+        }
+        let answer = asking.ask(newer.is_some() && due, &wants, &pool)?;
+        let Some(Answer { step: of, values, views }) = answer else { break };
+        (shown, last, seen) = (Some(of.max(step)), Some(now), wants);
+        let frame = Frame { step: of, time: SystemTime::now(), values: json(&values), views, exact };
+        show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
+        lease.moved()?;
+    }
+    lease.no_more()
 }
 
 /// Shows steps until the program ends.
@@ -116,14 +194,13 @@ pub fn run(
         lease.wait_begun(again)?;
         let arrays = read(reader, &parts, &pool).map_err(program)?;
         let mut views: Vec<View> = Vec::new();
-        let mut exact = Vec::new();
         for (part, data) in parts.iter().zip(&arrays) {
             let whole = Whole { name: &part.name, dataset: part.mapping.dataset(), data };
             views.extend(whole.for_everybody(&pool));
             let wanted = wants.windows.iter().filter(|(_, want)| want.view == part.name);
             views.extend(wanted.filter_map(|(id, want)| whole.wanted(Some(*id), want, &pool)));
-            exact.push(whole_view(part, data));
         }
+        let exact = parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)).collect();
         let values = json(reader.values());
         let frame = Frame { step, time: SystemTime::now(), values, views, exact };
         show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
