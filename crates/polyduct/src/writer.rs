@@ -176,6 +176,11 @@ impl Writer {
         matches!(&self.end, WriteEnd::Pipe(w) if w.is_near())
     }
 
+    /// Whether [`step`](Self::step) gives memory that is not copied again by this unit: a slot, and not of a file.
+    pub fn is_filled_in_place(&self) -> bool {
+        matches!(&self.end, WriteEnd::Pipe(_))
+    }
+
     /// Where [`step`](Self::step) sleeps, for a [`Ready`](polyduct_pipe::ready::Ready); `None` for a file,
     /// which waits for nobody.
     ///

@@ -63,11 +63,6 @@ impl Port {
         self.guard.interrupt()
     }
 
-    /// Whether it leads to a pipe, not a file.
-    pub fn is_pipe(&self) -> bool {
-        self.url.starts_with("pipe:")
-    }
-
     /// Whether this is the process that opened the port.
     pub fn is_ours(&self) -> bool {
         self.guard.is_ours()

@@ -123,7 +123,7 @@ pub fn open_bundle_writer(
 impl WritePort {
     fn new(port: Port, writer: Writer, place: JobUnit) -> WritePort {
         WritePort {
-            in_place: port.is_pipe(),
+            in_place: writer.is_filled_in_place(),
             near: writer.is_near(),
             form: OnceLock::new(),
             port,

@@ -392,7 +392,7 @@ fn display_steps(
     let mut reader = opened.map_err(program)?;
     let entered = display.enter(&target.name, views).map_err(listen);
     let screen = entered.inspect_err(|_| reader.abort())?;
-    let most = reader.local_len_bytes() as u64;
+    let most = if known.is_some() { reducers::MOST } else { reader.local_len_bytes() as u64 };
     let format = Format::new(Adu::Changing { most }, 1, 1, 1)?;
     // Two frames of it may be on the way to each viewer, and are shared by all.
     let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes of an ask.
 const ASK: usize = 32 << 10;
 /// Values of all units' tiles of a step, at most.
-const VALUES: u64 = 32 << 20;
+const VALUES: u64 = 8 << 20;
+/// Bytes of those.
+pub const MOST: u64 = 4 * VALUES;
 /// What the tiles are called on their pipe.
 const TILES: &str = "tiles";
 
@@ -237,7 +239,11 @@ impl Asking {
         }
         shots.truncate(ask.wanted.len());
         bytes.resize(ASK, b' ');
-        self.asks.write(&bytes).map_err(program)?;
+        match self.asks.write(&bytes) {
+            // They have seen the program's end before the gateway did.
+            Err(PipeError::ReadersGone { .. }) => return Ok(None),
+            written => written.map_err(program)?,
+        };
         let Some(_) = self.tiles.peek().map_err(program)? else { return Ok(None) };
         self.memory.resize(self.tiles.local_len_bytes(), 0);
         self.tiles.read(&mut self.memory).map_err(program)?;
