@@ -8,6 +8,7 @@ use bytes::Bytes;
 use polyduct_display::{Display, DisplayError, Frame, Options as Place, Owner, Show, View, ViewInfo, Wants};
 use polyduct_layout::{Dataset, Layout};
 use polyduct_os::clock;
+use polyduct_os::poll::{poll, PollItem};
 use polyduct_pipe::{Given, Reader};
 use polyduct_port::values::{unpack, Value};
 use polyduct_port::{Array, ArrayPart, Options, PortError, Rule};
@@ -18,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 /// How often a step is taken where nobody looks: for who asks for a picture now and then.
-const UNSEEN: Duration = Duration::from_millis(500);
+const UNSEEN: Duration = Duration::from_millis(250);
 /// How long one look for a step takes, where viewers may want to see more of the one before.
 const LOOK: Duration = Duration::from_millis(20);
 /// Boxes of owners that are told, at most: those of more are not drawn.
@@ -124,13 +125,13 @@ pub fn run_reduced(
     let (pool, mut shown, mut last, mut seen) =
         (Pool::default(), None::<u64>, None::<Duration>, Wants::default());
     loop {
-        if again() {
-            return Err(StreamError::Stopped { why: "the program gave up".into() });
-        }
+        check_stopped(again)?;
         let wants = show.wants();
+        if waits_unseen(show, &wants, last)? {
+            continue;
+        }
         let changed = wants != seen && wants.viewers > 0;
         let now = clock::now();
-        let due = wants.viewers > 0 || last.is_none_or(|last| now.saturating_sub(last) >= UNSEEN);
         let next = match clock::within(Some(LOOK), || clock.peek()) {
             Ok(Some(step)) => Some(step),
             Ok(None) => break,
@@ -138,7 +139,7 @@ pub fn run_reduced(
             Err(error) => return Err(program(error)),
         };
         let newer = next.filter(|step| shown.is_none_or(|shown| *step > shown));
-        let Some(step) = newer.filter(|_| due).or_else(|| shown.filter(|_| changed)) else {
+        let Some(step) = newer.or_else(|| shown.filter(|_| changed)) else {
             if next.is_some() {
                 clock.pass().map_err(program)?;
             }
@@ -157,7 +158,7 @@ pub fn run_reduced(
                 false => clock.pass().map_err(program)?,
             }
         }
-        let answer = asking.ask(newer.is_some() && due, &wants, &pool)?;
+        let answer = asking.ask(newer.is_some(), &wants, &pool)?;
         let Some(Answer { step: of, values, views }) = answer else { break };
         (shown, last, seen) = (Some(of.max(step)), Some(now), wants);
         let frame = Frame { step: of, time: SystemTime::now(), values: json(&values), views, exact };
@@ -180,15 +181,15 @@ pub fn run(
     let (pool, mut last) = (Pool::default(), None::<Duration>);
     loop {
         let program = |e: polyduct_pipe::PipeError| StreamError::Program(e.into());
-        let Some(step) = reader.peek().map_err(program)? else { break };
-        let now = clock::now();
         let wants = show.wants();
-        let due = last.is_none_or(|last| now.saturating_sub(last) >= UNSEEN);
-        if wants.viewers == 0 && !due {
-            reader.pass().map_err(program)?;
+        if waits_unseen(show, &wants, last)? {
+            check_stopped(again)?;
             continue;
         }
-        last = Some(now);
+        let Some(step) = reader.peek().map_err(program)? else { break };
+        // As it is by now.
+        let wants = show.wants();
+        last = Some(clock::now());
         let parts = reader.arrays().to_vec();
         lease.offer(parts.iter().map(|part| part.at.len() as u64).sum())?;
         lease.wait_begun(again)?;
@@ -207,6 +208,24 @@ pub fn run(
         lease.moved()?;
     }
     lease.no_more()
+}
+
+/// Where nobody looks, and it is not yet time for the next frame: waits until it is, or somebody looks. The newest step
+/// is taken then, and none before: what a program shows last is not missed.
+fn waits_unseen(show: &Show, wants: &Wants, last: Option<Duration>) -> Result<bool, StreamError> {
+    let left = last.map_or(Duration::ZERO, |last| (last + UNSEEN).saturating_sub(clock::now()));
+    if wants.viewers > 0 || wants.file || left.is_zero() {
+        return Ok(false);
+    }
+    let waited = poll(&mut [PollItem::readable(&show.changed())], Some(left));
+    waited.map(|_| true).map_err(|e| StreamError::System { what: e.to_string() })
+}
+
+fn check_stopped(again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+    match again() {
+        true => Err(StreamError::Stopped { why: "the program gave up".into() }),
+        false => Ok(()),
+    }
 }
 
 fn whole_view(part: &ArrayPart, data: &Bytes) -> View {
