@@ -54,7 +54,8 @@ def shown(port: int, name: str, t: int) -> dict[str, Any]:
             if said["values"]["t"] == t:
                 return said  # type: ignore[no-any-return]
         except urllib.error.HTTPError as e:
-            assert e.code == 503, e.read()
+            with e:
+                assert e.code == 503, e.read()
 
 
 class Program:
@@ -278,6 +279,7 @@ def test_others_than_this_machine_need_the_token(port: int, capfd: pytest.Captur
         assert "?token=" in address
         with pytest.raises(urllib.error.HTTPError) as e:
             get(port, "secret.json")
-        assert e.value.code == 403
+        with e.value:
+            assert e.value.code == 403
         shown_with = get(port, "secret.json?" + address.split("?")[1])
         assert json.loads(shown_with)["step"] >= 0

@@ -19,7 +19,7 @@
 //! | [`dependence`] | order on a connection, sequencing, lock step |
 //! | [`resources`] | buffers and lanes, quantum, priorities, permanent streams |
 //! | [`execution`] | transfer units in two buffers and more, striping units over lanes that may fail |
-//! | [`format`] | how an ADU is cut |
+//! | [`mod@format`] | how an ADU is cut |
 //! | [`gateway`] | threads that carry out what the manager decides |
 //! | [`place`] | where a stream goes |
 //!

@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-pipe",
             "polyduct-store",
             "polyduct-stream",
+            "polyduct-display",
         ],
     ),
     ("polyduct-display", &["polyduct-os", "polyduct-layout"]),

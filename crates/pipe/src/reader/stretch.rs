@@ -58,7 +58,7 @@ impl Reader {
     /// writer's slot. Makes its plan, the first time.
     ///
     /// # Errors
-    /// [`PipeError::BadPeer`] for no stretch of an open step.
+    /// [`PortError::BadPeer`](polyduct_port::PortError::BadPeer) for no stretch of an open step.
     pub fn stretch_lies(&self, of: &mut Stretches, at: &Range<u64>) -> Result<bool, PipeError> {
         let wrong = || PipeError::bad_peer(&self.port.pipe, format!("no stretch at bytes {at:?}"));
         let index = of.index(at).ok_or_else(wrong)?;
