@@ -6,6 +6,7 @@
 mod bench;
 mod cp;
 mod doctor;
+mod gateway;
 mod ls;
 mod manual;
 mod pump;
@@ -49,6 +50,8 @@ enum Command {
     Cat(pump::CatArgs),
     /// Make stores over many disks, look at them, and look after them.
     Store(store::StoreArgs),
+    /// Carry streams of programs to sockets, other sites and browsers, or show what a gateway carries: north.
+    Gateway(gateway::GatewayArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
     Doctor(doctor::DoctorArgs),
     /// Print what a shell needs to complete this command: bash, zsh, fish, ...
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Ls(args) => ls::ls(&args),
         Command::Cat(args) => pump::cat(&args),
         Command::Store(args) => store::store(&args),
+        Command::Gateway(args) => gateway::gateway(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Completions(args) => manual::completions(&args, &mut Cli::command()),
         Command::Man(args) => manual::man(&args, Cli::command()),

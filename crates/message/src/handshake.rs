@@ -42,6 +42,9 @@ pub const DOMAIN: Protocol = Protocol { kind: 2, version: VERSION };
 /// The units that write a file.
 pub const FILE: Protocol = Protocol { kind: 3, version: VERSION };
 
+/// Programs and gateways.
+pub const GATEWAY: Protocol = Protocol { kind: 4, version: VERSION };
+
 /// Why a message could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Bad {

@@ -85,7 +85,7 @@ pub fn socket_name(uid: u32, job: &str, pipe: &str) -> Vec<u8> {
 const SHOWN: usize = 60;
 
 /// Names that begin so are those of domains and files, whose sockets stand beside those of pipes.
-const TAKEN: [&str; 2] = ["domain/", "file/"];
+const TAKEN: [&str; 3] = ["domain/", "file/", "gateway/"];
 
 /// Whether a pipe may have this name: 1 to 80 letters, digits, `.`, `_`, `-`, `/`, and not that of a domain
 /// or a file.

@@ -49,6 +49,7 @@ pub mod writer;
 pub use at::At;
 pub use domain::{Addresses, DomainOptions};
 pub use error::{Mismatch, PipeError, Refusal};
+pub use join::socket_name;
 pub use polyduct_port::*;
 pub use reader::{Reader, Step, Tried};
 pub use writer::{Given, StepMut, Writer};

@@ -109,6 +109,11 @@ pub fn job(get: impl Fn(&str) -> Option<String>) -> String {
     JOBS.iter().find_map(|name| get(name)).unwrap_or_default()
 }
 
+/// The same of this process.
+pub fn own_job() -> String {
+    job(|name| std::env::var(name).ok())
+}
+
 /// Unit and units, as the caller gives them.
 fn by_hand(unit: Option<u32>, units: Option<u32>) -> Result<Option<(u32, u32)>, Error> {
     match (unit, units) {

@@ -41,10 +41,16 @@ mod streams;
 pub mod url;
 mod writer;
 
+/// Gateways that are processes of their own.
+pub mod gateway {
+    pub use crate::streams::{command, serve, status, Command};
+    pub use polyduct_stream::control::{State, Status, StreamStatus, WaitsFor};
+}
+
 pub use at::At;
 pub use domain::{domain, Join};
 pub use each::Each;
-pub use env::{domain_place, place, JobUnit};
+pub use env::{domain_place, own_job as job, place, JobUnit};
 pub use error::Error;
 pub use open::{open, Open};
 pub use polyduct_layout as layout;

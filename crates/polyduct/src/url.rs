@@ -194,7 +194,11 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     }
     if let Some((scheme @ ("tcp" | "stream" | "display"), rest)) = url.split_once("://") {
         return match stream(scheme, rest) {
-            Ok(target) => Ok(Target::Stream(target)),
+            Ok(mut target) => {
+                let usual = || get("POLYDUCT_GATEWAY").filter(|name| is_gateway(name));
+                target.gateway = target.gateway.or_else(usual);
+                Ok(Target::Stream(target))
+            }
             Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
         };
     }
@@ -267,6 +271,7 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
         place: Place::new(protocol, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
         name: String::new(),
         form: Form::Raw,
+        gateway: None,
     };
     let chars = |byte: usize| text[..byte].chars().count();
     let mut end = end;
@@ -308,11 +313,20 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 Ok(su @ 512..=0x400_0000) => target.place.su = su,
                 _ => return wrong("bytes of a striping unit, 512 to 67108864"),
             },
-            _ => return Err((chars(at), "expected form=, lanes= or su=".into())),
+            "gateway" => match value {
+                name if is_gateway(name) => target.gateway = Some(name.to_owned()),
+                _ => return wrong("a gateway's name: 1 to 40 letters, digits, ., _ and -"),
+            },
+            _ => return Err((chars(at), "expected form=, lanes=, su= or gateway=".into())),
         }
         at += word.len() + 1;
     }
     Ok(target)
+}
+
+/// Whether a gateway may have this name.
+pub fn is_gateway(name: &str) -> bool {
+    (1..=40).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 /// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where

@@ -256,7 +256,12 @@ fn stream(e: &StreamError) -> Class {
         | StreamError::Content { place, step, .. } => {
             ("StreamBroken", vec![("place", Value::Text(place.clone())), ("step", int(*step))])
         }
-        StreamError::Lost { place, .. } => ("StreamBroken", vec![("place", Value::Text(place.clone()))]),
+        StreamError::NoGateway { place, .. } | StreamError::Told { place, reached: false, .. } => {
+            ("Unreachable", vec![("place", Value::Text(place.clone()))])
+        }
+        StreamError::Lost { place, .. } | StreamError::Told { place, .. } => {
+            ("StreamBroken", vec![("place", Value::Text(place.clone()))])
+        }
         _ => ("StreamBroken", vec![]),
     }
 }

@@ -2,14 +2,14 @@
 //! sections 5.1 and 5.3.1).
 
 use crate::Format;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub u32);
 
@@ -35,7 +35,7 @@ id!(
 );
 
 /// Which way data go, seen from the parallel program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// To the outside.
@@ -94,7 +94,7 @@ impl Spec {
 }
 
 /// What a stream's next step waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state", content = "waits_for")]
 pub enum State {
     /// The dependence resolver has it: it waits for this.
@@ -110,7 +110,7 @@ pub enum State {
 }
 
 /// Why a stream is inactive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitsFor {
     /// For somebody who lets it go on.
@@ -124,7 +124,7 @@ pub enum WaitsFor {
 }
 
 /// A stream, as it is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StreamStatus {
     /// Its number.
     pub stream: StreamId,
@@ -156,21 +156,30 @@ pub struct StreamStatus {
     /// Its lanes.
     pub lanes: u32,
     /// How long steps waited for buffers and lanes, in sum.
-    #[serde(serialize_with = "seconds")]
+    #[serde(with = "seconds")]
     pub pending: Duration,
     /// How long it moved steps, in sum: what was moved in that time is its rate.
-    #[serde(serialize_with = "seconds")]
+    #[serde(with = "seconds")]
     pub moving: Duration,
     /// Why it failed.
     pub why: Option<String>,
 }
 
-fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64(time.as_secs_f64())
+mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
 }
 
 /// All that a manager has.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Streams, in the order of their numbers.
     pub streams: Vec<StreamStatus>,

@@ -73,6 +73,28 @@ pub enum StreamError {
         /// What the unit has seen of it.
         source: ProgramError,
     },
+    /// What a gateway that is a process of its own says of it.
+    #[error("{what}")]
+    Told {
+        /// The place.
+        place: String,
+        /// Whether its other end was reached.
+        reached: bool,
+        /// The gateway's words.
+        what: String,
+    },
+    /// There is no such gateway.
+    #[error(
+        "{place}: there is no gateway {gateway:?} on this host; `polyduct gateway {gateway}` starts one ({source})"
+    )]
+    NoGateway {
+        /// The place.
+        place: String,
+        /// The gateway.
+        gateway: String,
+        /// What the system says.
+        source: ProgramError,
+    },
     /// Somebody stopped the stream.
     #[error("the stream was stopped: {why}")]
     Stopped {

@@ -1,9 +1,10 @@
 //! Places outside: where a stream goes, or comes from.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How a stream gets there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// Ordinary TCP connections.
     Tcp,
@@ -14,7 +15,7 @@ pub enum Protocol {
 }
 
 /// A place outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// How to get there.
     pub protocol: Protocol,

@@ -4,21 +4,27 @@
 //! program's units do what they do with any pipe, and the gateway moves the bytes.
 
 mod carrier;
+mod control;
 mod pictures;
 mod program;
 mod reach;
 mod reducers;
+mod serve;
 mod show;
+mod work;
 
 pub(crate) use carrier::Carrier;
+pub use control::{command, status, Command};
+pub use serve::serve;
 
 use crate::Error;
 use polyduct_pipe::PipeError;
 use polyduct_stream::Place;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What the bytes of a stream look like to an ordinary program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// The bytes of the row-major array, one step behind the other, and nothing else. One that is read may begin as a
     /// `.npy` file.
@@ -39,7 +45,7 @@ pub(crate) fn why(carrier: &mut Option<Carrier>, error: PipeError) -> Error {
 }
 
 /// The other end of a stream, and how it wants it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTarget {
     /// Where.
     pub place: Place,
@@ -47,6 +53,8 @@ pub struct StreamTarget {
     pub name: String,
     /// What the bytes look like there.
     pub form: Form,
+    /// The gateway that carries it, where that is a process of its own.
+    pub gateway: Option<String>,
 }
 
 impl fmt::Display for StreamTarget {

@@ -5,12 +5,12 @@ use crate::Error;
 use polyduct_display::Display;
 use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
-use polyduct_port::Options;
 use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
 use polyduct_stream::gateway::tcp::{self, Patience};
 use polyduct_stream::{Protocol, StreamError};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a program's steps go.
 pub enum Outward {
@@ -33,26 +33,38 @@ pub enum Inward {
     Far(Meets),
 }
 
+impl Outward {
+    /// What people are to know of it.
+    pub fn note(&self, target: &StreamTarget) -> Option<String> {
+        match self {
+            Outward::Display(display) => {
+                Some(format!("{} is shown at {}", target.name, display.address(&target.name)))
+            }
+            Outward::Tcp(_) | Outward::Far(_) => None,
+        }
+    }
+}
+
 /// Reaches where steps go.
 ///
 /// # Errors
 /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key.
-pub fn outward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Outward, Error> {
-    let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+pub fn outward(
+    target: &StreamTarget,
+    open: Duration,
+    trust: Option<Trust>,
+    again: &dyn Fn() -> bool,
+) -> Result<Outward, Error> {
     Ok(match target.place.protocol {
         Protocol::Tcp => {
-            let patience = Patience { open: options.open_timeout, again: &again };
+            let patience = Patience { open, again };
             Outward::Tcp(tcp::connect(&target.place, &patience)?)
         }
         Protocol::Far => {
             let side = side(target, true, trust)?;
-            Outward::Far(Box::new(FarLanes::meet(side, options.open_timeout, &again)?))
+            Outward::Far(Box::new(FarLanes::meet(side, open, again)?))
         }
-        Protocol::Display => {
-            let display = show::display(target)?;
-            eprintln!("polyduct: {} is shown at {}", target.name, display.address(&target.name));
-            Outward::Display(display)
-        }
+        Protocol::Display => Outward::Display(show::display(target)?),
     })
 }
 
@@ -60,11 +72,15 @@ pub fn outward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -
 ///
 /// # Errors
 /// As [`outward`].
-pub fn inward(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Inward, Error> {
-    let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+pub fn inward(
+    target: &StreamTarget,
+    open: Duration,
+    trust: Option<Trust>,
+    again: &dyn Fn() -> bool,
+) -> Result<Inward, Error> {
     Ok(match target.place.protocol {
         Protocol::Tcp => {
-            let patience = Patience { open: options.open_timeout, again: &again };
+            let patience = Patience { open, again };
             let mut sockets = tcp::connect(&target.place, &patience)?;
             match (sockets.pop(), sockets.is_empty()) {
                 (Some(socket), true) => Inward::Tcp(socket),
@@ -76,7 +92,7 @@ pub fn inward(target: &StreamTarget, options: &Options, trust: Option<Trust>) ->
             }
         }
         Protocol::Far => {
-            let (side, open) = (side(target, false, trust)?, options.open_timeout);
+            let side = side(target, false, trust)?;
             Inward::Far(Box::new(move |again| FarSteps::meet(side, open, again)))
         }
         Protocol::Display => {

@@ -11,11 +11,11 @@ use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_pipe::{Given, Reader};
 use polyduct_port::values::{unpack, Value};
-use polyduct_port::{Array, ArrayPart, Options, PortError, Rule};
+use polyduct_port::{Array, ArrayPart, PortError, Rule};
 use polyduct_stream::gateway::Lease;
 use polyduct_stream::StreamError;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 /// How often a step is taken where nobody looks: for who asks for a picture now and then.
@@ -28,11 +28,19 @@ const OWNER_BOXES: usize = 4096;
 /// Displays of this process, by host and port.
 type Displays = BTreeMap<(Option<String>, u16), Weak<Display>>;
 
+/// Displays that stay when nothing is shown there any more: who looks keeps the last frame.
+static KEPT: OnceLock<Mutex<Vec<Arc<Display>>>> = OnceLock::new();
+
+/// Has displays of this process stay.
+pub fn keep() {
+    KEPT.get_or_init(Mutex::default);
+}
+
 /// The display at a place; all streams of this process that go there share it.
 ///
 /// # Errors
 /// [`Error::Stream`] where this side cannot listen there.
-pub fn display(target: &StreamTarget) -> Result<std::sync::Arc<Display>, Error> {
+pub fn display(target: &StreamTarget) -> Result<Arc<Display>, Error> {
     static DISPLAYS: OnceLock<Mutex<Displays>> = OnceLock::new();
     let mut known = DISPLAYS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let key = (target.place.host.clone(), target.place.port);
@@ -41,8 +49,11 @@ pub fn display(target: &StreamTarget) -> Result<std::sync::Arc<Display>, Error> 
     }
     known.retain(|_, display| display.strong_count() > 0);
     let place = Place { host: key.0.clone(), port: key.1, token: None };
-    let display = std::sync::Arc::new(Display::listen(&place).map_err(|e| refused(target, e))?);
-    known.insert(key, std::sync::Arc::downgrade(&display));
+    let display = Arc::new(Display::listen(&place).map_err(|e| refused(target, e))?);
+    known.insert(key, Arc::downgrade(&display));
+    if let Some(kept) = KEPT.get() {
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push(display.clone());
+    }
     Ok(display)
 }
 
@@ -51,7 +62,8 @@ fn refused(target: &StreamTarget, error: DisplayError) -> StreamError {
     StreamError::Listen { place: target.to_string(), source }
 }
 
-fn arrays(given: &Given, layout: &str) -> Vec<Array> {
+/// What a program brings, as arrays with names; the only one has none.
+pub fn arrays(given: &Given, layout: &str) -> Vec<Array> {
     match given {
         Given::Dataset(dataset) => {
             let (name, layout) = (String::new(), layout.to_owned());
@@ -63,14 +75,14 @@ fn arrays(given: &Given, layout: &str) -> Vec<Array> {
 }
 
 /// What a program announces: its arrays, and who has what of them.
-pub fn announced(given: &Given, layout: &str, options: &Options) -> Vec<ViewInfo> {
+pub fn announced(arrays: &[Array], units: u32) -> Vec<ViewInfo> {
     let info = |array: &Array| ViewInfo {
         name: array.name.clone(),
         shape: array.dataset.shape().to_vec(),
         elem: array.dataset.elem(),
-        owners: owners(array, options.units),
+        owners: owners(array, units),
     };
-    arrays(given, layout).iter().map(info).collect()
+    arrays.iter().map(info).collect()
 }
 
 fn owners(array: &Array, units: u32) -> Option<Vec<Owner>> {
@@ -100,8 +112,7 @@ pub fn everything() -> [Rule; 1] {
 const TAKEN: u64 = 8 << 20;
 
 /// The arrays of a program whose units make pictures of them; `None` where the gateway takes them as they are.
-pub fn reduced(given: &Given, layout: &str, units: u32) -> Option<Vec<Known>> {
-    let arrays = arrays(given, layout);
+pub fn reduced(arrays: &[Array], units: u32) -> Option<Vec<Known>> {
     let bytes = arrays.iter().map(|array| array.dataset.len_bytes()).sum::<u64>();
     // Neither is there a picture of elements that have no value.
     (bytes > TAKEN).then(|| arrays.iter().map(|array| Known::of(array, units)).collect::<Option<Vec<_>>>())?

@@ -1,0 +1,103 @@
+//! `polyduct gateway`: a process that carries the streams of programs, and what it is asked.
+
+mod status;
+
+use crate::text::say;
+use polyduct::gateway::{command, serve, Command};
+use polyduct::Error;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct GatewayArgs {
+    /// Carry the streams of all programs of this host whose places say gateway=NAME, until a signal ends it.
+    #[arg(required = true)]
+    name: Option<String>,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Show what a gateway carries: connections, streams, states, buffers, rates, waits.
+    Status(status::StatusArgs),
+    /// Let no further step of a stream begin.
+    Pause(StreamArgs),
+    /// Let a stream go on.
+    Resume(StreamArgs),
+    /// End a stream: its program gets an error.
+    Close(StreamArgs),
+    /// Change how a stream is served.
+    Set(SetArgs),
+}
+
+#[derive(clap::Args)]
+struct StreamArgs {
+    /// The gateway.
+    name: String,
+    /// The stream's number, as `status` shows it.
+    stream: u32,
+}
+
+#[derive(clap::Args)]
+struct SetArgs {
+    #[command(flatten)]
+    which: StreamArgs,
+    /// Steps that it moves before it gives way to others that wait.
+    #[arg(long)]
+    quantum: Option<u32>,
+    /// Streams of a higher priority go first.
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+}
+
+/// Does what the arguments say; gives the exit status.
+pub fn gateway(args: &GatewayArgs) -> u8 {
+    let done = match (&args.what, &args.name) {
+        (None, None) => Ok(true),
+        (None, Some(name)) => run(name),
+        (Some(What::Status(args)), _) => status::status(args, &job()),
+        (Some(What::Pause(args)), _) => tell(args, Command::Pause),
+        (Some(What::Resume(args)), _) => tell(args, Command::Resume),
+        (Some(What::Close(args)), _) => tell(args, Command::Close),
+        (Some(What::Set(args)), _) => {
+            let quantum = args.quantum.map(Command::Quantum);
+            let mut all = quantum.into_iter().chain(args.priority.map(Command::Priority));
+            all.try_fold(true, |_, what| tell(&args.which, what))
+        }
+    };
+    match done {
+        Ok(printed) => u8::from(!printed),
+        Err(error) => {
+            say!("{error}");
+            1
+        }
+    }
+}
+
+/// The job that gateways' names belong to, as those of pipes.
+fn job() -> String {
+    polyduct::job()
+}
+
+fn tell(which: &StreamArgs, what: Command) -> Result<bool, Error> {
+    command(&which.name, &job(), which.stream, what).map(|()| true)
+}
+
+fn run(name: &str) -> Result<bool, Error> {
+    if !polyduct::url::is_gateway(name) {
+        let what = format!("{name:?} is no name of a gateway: expected 1 to 40 letters, digits, ., _ and -");
+        return Err(Error::Misuse { what });
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !crate::signals::is_ignored(*signal))
+    {
+        // Without it the signal ends the process as it is.
+        let _ = signal_hook::flag::register(signal, over.clone());
+    }
+    say!("gateway {name} carries streams whose places say gateway={name}");
+    serve(name, &job(), &|| over.load(Ordering::Relaxed)).map(|()| true)
+}

@@ -1,0 +1,108 @@
+//! `polyduct gateway status`.
+
+use crate::text::{bytes, plain, print, print_json, seconds, table};
+use polyduct::gateway::{status as ask, State, Status, StreamStatus, WaitsFor};
+use polyduct::Error;
+use std::collections::BTreeMap;
+use std::io::{stdout, IsTerminal};
+use std::time::{Duration, Instant};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    /// The gateway.
+    name: String,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Show it again and again, each so many seconds.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = every)]
+    watch: Option<Duration>,
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0.1 to 3600 seconds".into())
+}
+
+/// Shows it; `false` where that cannot be printed.
+///
+/// # Errors
+/// There is no such gateway.
+pub fn status(args: &StatusArgs, job: &str) -> Result<bool, Error> {
+    let mut before: Option<(Instant, Status)> = None;
+    loop {
+        let (now, found) = (Instant::now(), ask(&args.name, job)?);
+        let printed = match args.json {
+            true => print_json(&found),
+            false => {
+                let clear = if args.watch.is_some() && stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+                print(&format!("{clear}{}", text(&args.name, &found, before.as_ref(), now)))
+            }
+        };
+        let Some(pause) = args.watch.filter(|_| printed) else { return Ok(printed) };
+        before = Some((now, found));
+        std::thread::sleep(pause);
+    }
+}
+
+fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: Instant) -> String {
+    let used = status.buffer_bytes - status.free_bytes;
+    let head = format!(
+        "gateway {name}: {} streams, {} of {} in buffers, {} of {} lanes\n",
+        status.streams.len(),
+        bytes(used),
+        bytes(status.buffer_bytes),
+        status.lanes - status.free_lanes,
+        status.lanes
+    );
+    let earlier: BTreeMap<_, u64> = before
+        .iter()
+        .flat_map(|(_, status)| &status.streams)
+        .map(|stream| (stream.stream, stream.bytes))
+        .collect();
+    let mut rows = vec![[
+        "stream", "place", "way", "state", "steps", "bytes", "rate", "waits", "lanes", "quantum", "priority",
+    ]
+    .map(str::to_owned)];
+    for stream in &status.streams {
+        let rate = match (earlier.get(&stream.stream), before) {
+            (Some(earlier), Some((since, _))) => {
+                let time = now.saturating_duration_since(*since).as_secs_f64();
+                (stream.bytes - earlier) as f64 / time.max(1e-9)
+            }
+            _ => stream.bytes as f64 / stream.moving.as_secs_f64().max(1e-9),
+        };
+        rows.push([
+            stream.stream.to_string(),
+            plain(&stream.name),
+            if stream.direction == polyduct::stream::Direction::Transmit { "out" } else { "in" }.into(),
+            state(stream),
+            stream.steps.to_string(),
+            bytes(stream.bytes),
+            format!("{}/s", bytes(rate as u64)),
+            seconds(stream.pending.as_secs_f64()),
+            stream.lanes.to_string(),
+            if stream.permanent { "permanent".into() } else { stream.quantum.to_string() },
+            stream.priority.to_string(),
+        ]);
+    }
+    let right = [true, false, false, false, true, true, true, true, true, true, true];
+    if status.streams.is_empty() {
+        return head;
+    }
+    head + &table(&rows, &right)
+}
+
+fn state(stream: &StreamStatus) -> String {
+    match stream.state {
+        State::Inactive(WaitsFor::Resume) => "paused".into(),
+        State::Inactive(WaitsFor::Data) => "waits for a step".into(),
+        State::Inactive(WaitsFor::Stream(other)) => format!("waits for stream {other}"),
+        State::Inactive(WaitsFor::Group(other)) => format!("in step with stream {other}"),
+        State::Pending => "pending".into(),
+        State::Active => "active".into(),
+        State::Ended => "ended".into(),
+        State::Failed => plain(stream.why.as_deref().unwrap_or("failed")),
+    }
+}

@@ -1,0 +1,209 @@
+//! The control interface of gateways that are processes of their own: what is asked of them, over a socket of this host that
+//! only processes of the same user are heard at.
+//!
+//! ```no_run
+//! use polyduct::gateway;
+//!
+//! for stream in gateway::status("north", "")?.streams {
+//!     println!("{} {} steps", stream.name, stream.steps);
+//! }
+//! gateway::command("north", "", 3, gateway::Command::Pause)?;
+//! # Ok::<(), polyduct::Error>(())
+//! ```
+
+use super::work::Job;
+use crate::Error;
+use polyduct_message::handshake::{Incoming, GATEWAY};
+use polyduct_os::poll::{poll, PollItem};
+use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
+use polyduct_os::{clock, process, OsError};
+use polyduct_stream::{Status, StreamError};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long a gateway may take for an answer that needs nobody else.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long one wait takes, for interrupts to be seen.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What is done to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// No further step of it begins.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It ends: its program gets an error.
+    Close,
+    /// It moves so many steps before it gives way to others.
+    Quantum(u32),
+    /// Streams of a higher priority go first.
+    Priority(i32),
+}
+
+/// What is asked of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// To carry a stream: answered when the other end is reached, and again at the end.
+    Carry(Box<Job>),
+    /// What it has.
+    Status,
+    /// To do something to a stream.
+    Do(u32, Command),
+}
+
+/// What a gateway answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The other end is reached, and the stream is carried; what people are to know of that.
+    Reached(Option<String>),
+    /// The stream has ended, with all of its steps.
+    Ended,
+    /// It is not, or no more: why.
+    Failed(String),
+    /// What the gateway has, as JSON.
+    Status(String),
+    /// It is done.
+    Done,
+}
+
+/// The name of a gateway's socket.
+pub(super) fn socket(gateway: &str, job: &str) -> Vec<u8> {
+    polyduct_pipe::socket_name(process::user_id(), job, &format!("gateway/{gateway}"))
+}
+
+/// A connection to a gateway.
+struct Talk {
+    conn: Conn,
+    buffer: Vec<u8>,
+}
+
+impl Talk {
+    fn open(gateway: &str, job: &str) -> Result<Talk, OsError> {
+        let conn = Conn::connect(&socket(gateway, job))?;
+        match conn.stranger()? {
+            None => Ok(Talk { conn, buffer: vec![0; MESSAGE_LIMIT] }),
+            Some(_) => Err(OsError::NotListening { name: gateway.to_owned() }),
+        }
+    }
+
+    fn say(&self, what: &impl Serialize) -> Result<(), OsError> {
+        let message = GATEWAY.encode(what)?;
+        while message.send(&self.conn, &[])? == Sent::WouldBlock {
+            poll(&mut [PollItem::writable(&self.conn)], Some(SLICE))?;
+        }
+        Ok(())
+    }
+
+    /// The next answer; `None` when it takes longer, or `again` says to give up.
+    fn hear<T: DeserializeOwned>(
+        &mut self,
+        most: Option<Duration>,
+        again: &dyn Fn() -> bool,
+    ) -> Result<Option<T>, OsError> {
+        let start = clock::now();
+        loop {
+            match GATEWAY.receive(&self.conn, &mut self.buffer) {
+                Incoming::Message(said, _) => return Ok(Some(said)),
+                Incoming::Nothing => {}
+                Incoming::Closed | Incoming::Bad(_) => return Err(OsError::PeerClosed),
+            }
+            if again() || most.is_some_and(|most| clock::now().saturating_sub(start) >= most) {
+                return Ok(None);
+            }
+            poll(&mut [PollItem::readable(&self.conn)], Some(SLICE))?;
+        }
+    }
+}
+
+/// A stream that another process carries.
+pub(super) struct Handed {
+    talk: Talk,
+    place: String,
+    gateway: String,
+}
+
+/// Has a gateway carry a stream: returns when it has reached the other end.
+///
+/// # Errors
+/// [`Error::Stream`]: there is no such gateway, or what kept it from that.
+pub(super) fn hand_over(
+    gateway: &str,
+    job: &Job,
+    again: &dyn Fn() -> bool,
+) -> Result<(Handed, Option<String>), Error> {
+    let (place, name) = (job.target.to_string(), gateway.to_owned());
+    let none =
+        |e: OsError| StreamError::NoGateway { place: place.clone(), gateway: name.clone(), source: e.into() };
+    let mut talk = Talk::open(gateway, &job.job).map_err(none)?;
+    talk.say(&Ask::Carry(Box::new(job.clone()))).map_err(none)?;
+    // It waits for the other end itself.
+    let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
+    let told = |what: String| StreamError::Told { place: place.clone(), reached: false, what };
+    match answer.map_err(none)? {
+        Some(Answer::Reached(note)) => {
+            let gateway = gateway.to_owned();
+            Ok((Handed { talk, place, gateway }, note))
+        }
+        Some(Answer::Failed(why)) => Err(told(why).into()),
+        Some(other) => Err(told(format!("{place}: gateway {name:?} answered {other:?}")).into()),
+        None => Err(told(format!("{place}: gateway {name:?} did not answer in time")).into()),
+    }
+}
+
+impl Handed {
+    /// Waits for the end of the stream.
+    ///
+    /// # Errors
+    /// What ended it before its program did.
+    pub fn wait(mut self, again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+        let (place, gateway) = (self.place.clone(), self.gateway.clone());
+        let told = |what: String| StreamError::Told { place: place.clone(), reached: true, what };
+        match self.talk.hear::<Answer>(None, again) {
+            Ok(Some(Answer::Ended)) => Ok(()),
+            Ok(Some(Answer::Failed(why))) => Err(told(why)),
+            Ok(Some(other)) => Err(told(format!("{place}: gateway {gateway:?} answered {other:?}"))),
+            Ok(None) => Err(StreamError::Stopped { why: "the program gave up".into() }),
+            Err(_) => Err(told(format!("{place}: gateway {gateway:?} has died"))),
+        }
+    }
+}
+
+/// What a gateway on this host has; `job` is that of its name, empty for none.
+///
+/// # Errors
+/// [`Error::Stream`] where there is no such gateway.
+pub fn status(gateway: &str, job: &str) -> Result<Status, Error> {
+    let place = format!("gateway {gateway}");
+    let wrong = |what: String| StreamError::System { what: format!("{place}: {what}") };
+    match ask(gateway, job, &Ask::Status)? {
+        Answer::Status(json) => Ok(serde_json::from_str(&json).map_err(|e| wrong(e.to_string()))?),
+        other => Err(wrong(format!("answered {other:?}")).into()),
+    }
+}
+
+/// Does something to a stream of a gateway on this host.
+///
+/// # Errors
+/// [`Error::Stream`]: there is no such gateway, or it refuses that.
+pub fn command(gateway: &str, job: &str, stream: u32, what: Command) -> Result<(), Error> {
+    let wrong = |what: String| StreamError::System { what: format!("gateway {gateway}: {what}") };
+    match ask(gateway, job, &Ask::Do(stream, what))? {
+        Answer::Done => Ok(()),
+        Answer::Failed(why) => Err(wrong(why).into()),
+        other => Err(wrong(format!("answered {other:?}")).into()),
+    }
+}
+
+fn ask(gateway: &str, job: &str, what: &Ask) -> Result<Answer, Error> {
+    let none = |e: OsError| StreamError::NoGateway {
+        place: format!("gateway {gateway}"),
+        gateway: gateway.to_owned(),
+        source: e.into(),
+    };
+    let mut talk = Talk::open(gateway, job).map_err(none)?;
+    talk.say(what).map_err(none)?;
+    let answer = talk.hear(Some(ANSWER), &|| false).map_err(none)?;
+    let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };
+    Ok(answer.ok_or_else(late)?)
+}

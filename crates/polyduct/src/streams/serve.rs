@@ -1,0 +1,121 @@
+//! A gateway that is a process of its own: carries the streams of all programs of this host that ask it to.
+
+use super::control::{socket, Answer, Ask, Command};
+use super::show;
+use super::work::gateway;
+use crate::Error;
+use polyduct_message::handshake::{Incoming, GATEWAY};
+use polyduct_os::poll::{poll, PollItem};
+use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
+use polyduct_os::OsError;
+use polyduct_stream::{StreamError, StreamId};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Duration;
+
+/// Connections at a time, at most: each has a thread.
+const MOST: usize = 512;
+/// How long one wait takes, for the end to be seen.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long a program may take to say what it wants.
+const SAYS: Duration = Duration::from_secs(5);
+
+/// Serves as the gateway of this name, of this job (empty for none), until `stop` says to end.
+///
+/// # Errors
+/// [`Error::Stream`] where there is one of that name already, or the system refuses a socket.
+pub fn serve(name: &str, job: &str, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    let refused = |e: OsError| StreamError::Listen {
+        place: format!("gateway {name}"),
+        source: std::io::Error::other(e.to_string()),
+    };
+    show::keep();
+    let listener = Listener::bind(&socket(name, job)).map_err(refused)?;
+    let (over, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    while !stop() {
+        match listener.accept() {
+            Ok(Some(conn)) => {
+                let (over, open) = (over.clone(), open.clone());
+                if open.fetch_add(1, Ordering::Relaxed) >= MOST || conn.stranger() != Ok(None) {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let done = open.clone();
+                let named = Builder::new().name("polyduct-gateway".into());
+                let spawned = named.spawn(move || {
+                    // Who hangs up in the middle has nobody to be told.
+                    let _ = attend(&conn, &over);
+                    done.fetch_sub(1, Ordering::Relaxed);
+                });
+                if spawned.is_err() {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            Ok(None) => drop(poll(&mut [PollItem::readable(&listener)], Some(SLICE)).map_err(refused)?),
+            // Without a descriptor the one that came was turned away.
+            Err(OsError::OutOfDescriptors { .. }) => {}
+            Err(error) => return Err(refused(error).into()),
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Does what one connection asks.
+fn attend(conn: &Conn, over: &Arc<AtomicBool>) -> Result<(), OsError> {
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    let ask = loop {
+        match GATEWAY.receive::<Ask>(conn, &mut buffer) {
+            Incoming::Message(ask, _) => break ask,
+            Incoming::Nothing => {
+                if poll(&mut [PollItem::readable(conn)], Some(SAYS))? == 0 {
+                    return Ok(());
+                }
+            }
+            Incoming::Closed => return Ok(()),
+            Incoming::Bad(bad) => return say(conn, &Answer::Failed(format!("not understood: {bad:?}"))),
+        }
+    };
+    match ask {
+        Ask::Status => {
+            let status = serde_json::to_string(&gateway().status()).unwrap_or_default();
+            say(conn, &Answer::Status(status))
+        }
+        Ask::Do(stream, what) => {
+            let (all, id) = (gateway(), StreamId(stream));
+            let done = match what {
+                Command::Pause => all.pause(id),
+                Command::Resume => all.resume(id),
+                Command::Close => all.close(id, "closed by the gateway's control"),
+                Command::Quantum(steps) => all.set_quantum(id, steps),
+                Command::Priority(priority) => all.set_priority(id, priority),
+            };
+            say(conn, &done.map_or_else(|e| Answer::Failed(e.to_string()), |()| Answer::Done))
+        }
+        Ask::Carry(job) => {
+            // The program's units hear of a program that dies by their pipe.
+            let gone = || over.load(Ordering::Relaxed) || hung_up(conn);
+            let reached = match job.reach(None, &gone) {
+                Ok(reached) => reached,
+                Err(error) => return say(conn, &Answer::Failed(error.to_string())),
+            };
+            say(conn, &Answer::Reached(job.note(&reached)))?;
+            let carried = job.run(reached, over);
+            say(conn, &carried.map_or_else(|e| Answer::Failed(e.to_string()), |()| Answer::Ended))
+        }
+    }
+}
+
+fn hung_up(conn: &Conn) -> bool {
+    let mut items = [PollItem::hangup(conn)];
+    poll(&mut items, Some(Duration::ZERO)).is_ok() && items[0].is_hangup()
+}
+
+fn say(conn: &Conn, what: &Answer) -> Result<(), OsError> {
+    let message = GATEWAY.encode(what)?;
+    while message.send(conn, &[])? == Sent::WouldBlock {
+        poll(&mut [PollItem::writable(conn)], Some(SLICE))?;
+    }
+    Ok(())
+}

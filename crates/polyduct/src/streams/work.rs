@@ -1,0 +1,337 @@
+//! What a gateway does for one stream, be it a thread of the program or a process of its own.
+
+use super::program::{Read, Written};
+use super::reach::{self, Inward, Outward};
+use super::reducers::{self, Asking, Known};
+use super::{show, Form, StreamTarget};
+use crate::plain::Steps;
+use crate::Error;
+use polyduct_display::{Display, DisplayError, ViewInfo};
+use polyduct_layout::{Dataset, LayoutError};
+use polyduct_message::link::key::Trust;
+use polyduct_pipe::{Given, PipeError, Reader, Writer};
+use polyduct_port::{Array, Changes, Expect, Options};
+use polyduct_store::npy::Header;
+use polyduct_stream::gateway::far::wire::Offer;
+use polyduct_stream::gateway::lanes::Lanes;
+use polyduct_stream::gateway::receive;
+use polyduct_stream::gateway::tcp::TcpLanes;
+use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
+use polyduct_stream::gateway::CAPACITY;
+use polyduct_stream::{Adu, Direction, Format, Gateway, Spec, StreamError};
+use serde::{Deserialize, Serialize};
+use std::io::BufReader;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Bytes that move as a unit: what lies in a processor's cache between its copies.
+const TU_BYTES: u64 = 256 << 10;
+/// The same, and buffers of that, between sites: what long lanes have on the way is kept until it is confirmed.
+const FAR: (u64, u32) = (1 << 20, 16);
+/// How one unit sees all bytes of an array.
+const WHOLE: &str = "stripe(1024MiB)";
+/// How long a gateway waits for a program that it has nothing for.
+const TELL: Duration = Duration::from_millis(500);
+/// The gateway of this process.
+pub fn gateway() -> &'static Gateway {
+    static GATEWAY: OnceLock<Gateway> = OnceLock::new();
+    GATEWAY.get_or_init(|| Gateway::new(CAPACITY))
+}
+
+/// An array: name, shape, type, layout, what changes.
+type Brings = (String, Vec<u64>, String, String, Option<Changes>);
+
+/// A stream that a gateway is to carry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Where, and how.
+    pub target: StreamTarget,
+    /// Whether the program writes.
+    pub transmits: bool,
+    /// The pipe between the program and the gateway.
+    pub pipe: String,
+    /// The job that its name belongs to.
+    pub job: String,
+    /// How long the other end, and the program, are waited for.
+    pub open: Duration,
+    /// What the program brings, where that is known: name, shape, type, layout, what changes.
+    pub brings: Vec<Brings>,
+    /// The program's units.
+    pub units: u32,
+}
+
+/// The other end, which has been reached.
+pub enum Reached {
+    /// Where steps go.
+    Out(Outward),
+    /// Where they come from.
+    In(Inward),
+}
+
+impl Job {
+    /// Of a program with these options.
+    pub fn new(
+        target: &StreamTarget,
+        transmits: bool,
+        pipe: &str,
+        arrays: &[Array],
+        options: &Options,
+    ) -> Job {
+        let one = |array: &Array| {
+            let Array { name, dataset, layout, open } = array.clone();
+            (name, dataset.shape().to_vec(), dataset.elem().to_string(), layout, open)
+        };
+        Job {
+            target: target.clone(),
+            transmits,
+            pipe: pipe.to_owned(),
+            job: options.job.clone(),
+            open: options.open_timeout,
+            brings: arrays.iter().map(one).collect(),
+            units: options.units,
+        }
+    }
+
+    fn arrays(&self) -> Result<Vec<Array>, StreamError> {
+        let wrong = |e: LayoutError| StreamError::System { what: format!("{}: {e}", self.target) };
+        let one = |(name, shape, elem, layout, open): &Brings| {
+            let dataset = Dataset::new(shape, elem.parse().map_err(wrong)?).map_err(wrong)?;
+            Ok(Array { name: name.clone(), dataset, layout: layout.clone(), open: *open })
+        };
+        self.brings.iter().map(one).collect()
+    }
+
+    /// Options of the gateway's end of the pipe.
+    fn options(&self) -> Options {
+        let Job { job, open, .. } = self;
+        let (program, job) = ("gateway".to_owned(), job.clone());
+        Options { unit: 0, units: 1, program, job, open_timeout: *open, ..Options::default() }
+    }
+
+    /// Reaches the other end. `again` is asked now and then: give up?
+    ///
+    /// # Errors
+    /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key, [`Error::Misuse`].
+    pub fn reach(&self, trust: Option<Trust>, again: &dyn Fn() -> bool) -> Result<Reached, Error> {
+        match self.transmits {
+            true => reach::outward(&self.target, self.open, trust, again).map(Reached::Out),
+            false => reach::inward(&self.target, self.open, trust, again).map(Reached::In),
+        }
+    }
+
+    /// What people are to know of the other end: where something is shown.
+    pub fn note(&self, reached: &Reached) -> Option<String> {
+        match reached {
+            Reached::Out(outward) => outward.note(&self.target),
+            Reached::In(_) => None,
+        }
+    }
+
+    /// Carries until the stream ends, or `stop` is set.
+    ///
+    /// # Errors
+    /// What ended it before.
+    pub fn run(&self, reached: Reached, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
+        match reached {
+            Reached::Out(outward) => transmit(self, outward, stop),
+            Reached::In(inward) => receive_steps(self, inward, stop),
+        }
+    }
+}
+
+/// What goes before each step.
+fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
+    match form {
+        Form::Raw => Vec::new(),
+        Form::Npy => {
+            let header = Header::of_steps(dataset, None, 1, false);
+            header.print(header.len_bytes()).unwrap_or_default()
+        }
+        Form::Length => dataset.len_bytes().to_le_bytes().to_vec(),
+    }
+}
+
+fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
+    let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
+    let asked = stop.clone();
+    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let again = || stop.load(Ordering::Relaxed);
+    let outward = match outward {
+        Outward::Display(display) => {
+            let arrays = job.arrays()?;
+            let known = show::reduced(&arrays, job.units);
+            let views = show::announced(&arrays, job.units);
+            return display_steps(target, &options, name, (&display, views, known), &again);
+        }
+        lanes => lanes,
+    };
+    let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
+    let dataset = *reader.dataset();
+    match outward {
+        Outward::Display(_) => Ok(()),
+        Outward::Tcp(sockets) => {
+            let lanes = TcpLanes::new(target.to_string(), sockets);
+            carry(target, reader, lanes, (TU_BYTES, 2), &again)
+        }
+        Outward::Far(mut lanes) => {
+            lanes.offer(Offer { shape: dataset.shape().to_vec(), elem: dataset.elem().to_string() });
+            carry(target, reader, *lanes, FAR, &again)
+        }
+    }
+}
+
+fn display_steps(
+    target: &StreamTarget,
+    options: &Options,
+    name: &str,
+    (display, views, known): (&Display, Vec<ViewInfo>, Option<Vec<Known>>),
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let place = target.to_string();
+    let listen = |e: DisplayError| StreamError::Listen {
+        place: place.clone(),
+        source: std::io::Error::other(e.to_string()),
+    };
+    let one = views.iter().any(|view| view.name.is_empty());
+    let opened = match one {
+        true => Reader::open(name, WHOLE, &Expect::default(), options),
+        false => Reader::open_arrays(name, &show::everything(), options),
+    };
+    let mut reader = opened.map_err(program)?;
+    let entered = display.enter(&target.name, views).map_err(listen);
+    let screen = entered.inspect_err(|_| reader.abort())?;
+    let most = if known.is_some() { reducers::MOST } else { reader.local_len_bytes() as u64 };
+    let format = Format::new(Adu::Changing { most }, 1, 1, 1)?;
+    // Two frames of it may be on the way to each viewer, and are shared by all.
+    let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));
+    let shown = lease.map_err(Into::into).and_then(|lease| match known {
+        None => show::run(&mut reader, &screen, &lease, again),
+        Some(known) => {
+            let mut asking = Asking::open(name, known, options)?;
+            let shown = show::run_reduced(&mut reader, &mut asking, &screen, &lease, again);
+            match &shown {
+                Ok(()) => asking.close(),
+                Err(_) => asking.abort(),
+            }
+            shown
+        }
+    });
+    match &shown {
+        Ok(()) => drop(reader.close()),
+        Err(error) => {
+            screen.lost(&error.to_string());
+            reader.abort();
+        }
+    }
+    shown
+}
+
+fn carry<L: Lanes>(
+    target: &StreamTarget,
+    reader: Reader,
+    lanes: L,
+    (tu, buffers): (u64, u32),
+    again: &dyn Fn() -> bool,
+) -> Result<(), StreamError> {
+    let (dataset, su) = (*reader.dataset(), target.place.su);
+    let count = lanes.count();
+    let source = Written::new(reader, tu.max(su * u64::from(count)));
+    let tu = source.tu_bytes();
+    // One lane has a unit as a whole.
+    let su = if count == 1 && !lanes.confirms() { tu } else { su };
+    let format = Format::new(Adu::Fixed(dataset.len_bytes()), tu, su, count)?;
+    let lease = gateway().register(&target.to_string(), |connection| Spec {
+        buffers,
+        ..Spec::new(connection, Direction::Transmit, format)
+    })?;
+    let prefix = prefix(target.form, &dataset);
+    let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
+    let moved = transmit.run();
+    match &moved {
+        Ok(_) => drop(transmit.source.reader().close()),
+        Err(_) => transmit.source.reader().abort(),
+    }
+    moved.map(drop)
+}
+
+fn program(error: PipeError) -> StreamError {
+    StreamError::Program(error.into())
+}
+
+fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
+    let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
+    let (place, asked) = (target.to_string(), stop.clone());
+    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let again = || stop.load(Ordering::Relaxed);
+    let register = |len| {
+        let format = Format::new(Adu::Fixed(len), TU_BYTES, TU_BYTES, 1)?;
+        gateway().register(&place, Gateway::usual(Direction::Receive, format))
+    };
+    match inward {
+        Inward::Tcp(socket) => {
+            let input =
+                BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
+            let begun = match target.form {
+                Form::Length => Ok(Steps::with_lengths(input)),
+                Form::Raw | Form::Npy => Steps::begin(input),
+            };
+            let mut steps = begun.map_err(|e| {
+                give_up(name, &options);
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            })?;
+            let (given, layout) = match steps.header() {
+                Some(header) => (Given::Dataset(header.dataset), header.layout()),
+                None => (Given::ByReader, WHOLE.to_owned()),
+            };
+            let mut sink = Read(Writer::open(name, &given, &layout, &options).map_err(program)?);
+            let len = sink.0.local_len_bytes() as u64;
+            steps.are_of(len);
+            let moved = receive::run(&mut Plain(steps), &mut sink, &register(len)?, (&place, len), &again);
+            sink.end(moved.is_ok());
+            moved.map(drop)
+        }
+        Inward::Far(meets) => {
+            let met = meets(&again).and_then(|steps| Ok((offered(&place, steps.offer())?, steps)));
+            let (dataset, mut steps) = met.inspect_err(|_| give_up(name, &options))?;
+            let opened = Writer::open(name, &Given::Dataset(dataset), WHOLE, &options).map_err(program);
+            let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
+            steps.are_of(dataset.len_bytes());
+            let moved = steps.run(&mut sink, &register(dataset.len_bytes())?, &again);
+            sink.end(moved.is_ok());
+            if moved.is_ok() {
+                steps.done();
+            }
+            moved.map(drop)
+        }
+    }
+}
+
+/// The array that the other site says it brings.
+fn offered(place: &str, offer: Option<&Offer>) -> Result<Dataset, StreamError> {
+    let wrong = |why: String| StreamError::Content { place: place.to_owned(), step: 0, source: why.into() };
+    let offer = offer.ok_or_else(|| wrong("no array".into()))?;
+    let elem = offer.elem.parse().map_err(|e: LayoutError| wrong(e.to_string()))?;
+    Dataset::new(&offer.shape, elem).map_err(|e| wrong(e.to_string()))
+}
+
+/// Tells a program that waits for its gateway that nothing will come.
+fn give_up(name: &str, options: &Options) {
+    // Those that cannot be told have an error of their own.
+    let options = Options { open_timeout: TELL, ..options.clone() };
+    if let Ok(mut writer) = Writer::open(name, &Given::ByReader, WHOLE, &options) {
+        writer.abort();
+    }
+}
+
+struct Plain<R>(Steps<R>);
+
+impl<R: std::io::BufRead> receive::Steps for Plain<R> {
+    fn open(&mut self) -> Result<bool, ProgramError> {
+        Ok(self.0.next_step()?)
+    }
+
+    fn fill(&mut self, part: &mut [u8]) -> Result<(), ProgramError> {
+        Ok(self.0.fill(part)?)
+    }
+}
