@@ -350,3 +350,86 @@ def test_two_streams_of_one_program_to_one_place(free_port: int) -> None:
     assert [end.makefile("rb").read() for end in ends] == [b"\0\0\0", b"\1\1\1"]
     for end in [*ends, server]:
         end.close()
+
+
+def datagrams(count: int) -> tuple[str, Callable[[], list[bytes]]]:
+    """A place for datagrams, and those that came there until one says that it is the last, or so many."""
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    receiver.bind(("127.0.0.1", 0))
+    receiver.settimeout(30)
+
+    def take() -> list[bytes]:
+        with receiver:
+            return [receiver.recv(1 << 16) for _ in range(count)]
+
+    return f"127.0.0.1:{receiver.getsockname()[1]}", take
+
+
+def test_datagrams_say_where_they_belong() -> None:
+    """As the table in docs/streams.md has it: read here with nothing but `struct`."""
+    packets = -(-FIELD.nbytes // 1000)
+    place, take = datagrams(2 * packets + 1)
+    write(f"udp://{place}?packet=1000", "*,block", 2, 2)
+    steps = [bytearray(FIELD.nbytes) for _ in range(2)]
+    came = take()
+    for datagram in came[:-1]:
+        magic, version, end, zero, step, at, length, size, _ = struct.unpack("<4sBBHQQQII", datagram[:40])
+        assert (magic, version, end, zero, length, size) == (b"PDUD", 1, 0, 0, FIELD.nbytes, len(datagram) - 40)
+        steps[step][at : at + size] = datagram[40:]
+    assert [bytes(s) for s in steps] == [(FIELD + t).tobytes() for t in range(2)]
+    assert struct.unpack("<4sBBHQ", came[-1][:16]) == (b"PDUD", 1, 1, 0, 2)
+
+
+def test_steps_of_datagrams_come_whole_or_not_at_all(free_port: int) -> None:
+    got: list[np.ndarray] = []
+
+    def into() -> None:
+        url = f"udp://:{free_port}"
+        got.extend(a.copy() for a in polyduct.open(url, layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30))
+
+    reader = threading.Thread(target=into)
+    reader.start()
+    out = polyduct.open(f"udp://127.0.0.1:{free_port}", "w", shape=FIELD.shape, dtype="f4", layout="*,*", timeout=30)
+    # Whoever listens later than the first are sent misses them.
+    t = 0
+    while not got and t < 100_000:
+        out.write(FIELD + t % 50)
+        t += 1
+    out.write(FIELD)
+    out.close()
+    reader.join(30)
+    assert not reader.is_alive()
+    assert got and all(np.array_equal(a - a[0, 0], FIELD) for a in got)
+
+
+def test_raw_video_is_that_of_rfc_4175() -> None:
+    frame = np.arange(30 * 50 * 3, dtype="u2").astype("u1").reshape(30, 50, 3)
+    packets = -(-frame.nbytes // 1380)
+    place, take = datagrams(2 * packets)
+    with polyduct.open(f"rtp://{place}", "w", shape=frame.shape, dtype="u1", layout="block,*,*") as out:
+        out.write(frame)
+        out.write(frame + 1)
+    seen = np.zeros((2, 30, 150), "u1")
+    k = 0
+    for number, packet in enumerate(take()):
+        flags, kind, low, stamp, source = struct.unpack(">BBHII", packet[:12])
+        assert (flags, kind & 0x7F, low) == (0x80, 96, number)
+        lines, at = [], 14
+        while True:
+            length, line, offset = struct.unpack(">HHH", packet[at : at + 6])
+            lines.append((length, line & 0x7FFF, offset & 0x7FFF))
+            at += 6
+            if not offset & 0x8000:
+                break
+        for length, line, offset in lines:
+            seen[k, line, 3 * offset : 3 * offset + length] = np.frombuffer(packet[at : at + length], "u1")
+            at += length
+        assert at == len(packet)
+        k += kind >> 7
+    assert k == 2
+    assert np.array_equal(seen.reshape(2, 30, 50, 3), [frame, frame + 1])
+    with pytest.raises(polyduct.StreamBroken, match=r"height, width, 3 or 4"):
+        out = polyduct.open("rtp://127.0.0.1:9", "w", shape=(3, 4), dtype="f4", layout="*,*")
+        while True:
+            out.write(np.zeros((3, 4), "f4"))

@@ -89,7 +89,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str =
-    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, stream://HOST:PORT/NAME, display://:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, udp://HOST:PORT, rtp://HOST:PORT, stream://HOST:PORT/NAME, display://:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -192,7 +192,7 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             path => Ok(Target::Store(path.into())),
         };
     }
-    if let Some((scheme @ ("tcp" | "stream" | "display"), rest)) = url.split_once("://") {
+    if let Some((scheme @ ("tcp" | "udp" | "rtp" | "stream" | "display"), rest)) = url.split_once("://") {
         return match stream(scheme, rest) {
             Ok(mut target) => {
                 let usual = || get("POLYDUCT_GATEWAY").filter(|name| is_gateway(name));
@@ -264,6 +264,8 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     let end = end - usize::from(listens);
     let protocol = match scheme {
         "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        "rtp" => Protocol::Rtp,
         "stream" => Protocol::Far,
         _ => Protocol::Display,
     };
@@ -275,7 +277,7 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     };
     let chars = |byte: usize| text[..byte].chars().count();
     let mut end = end;
-    if protocol != Protocol::Tcp {
+    if matches!(protocol, Protocol::Far | Protocol::Display) {
         let name = text[end..].strip_prefix('/').map(|rest| rest.split('?').next().unwrap_or(""));
         match name {
             Some(name) if !name.is_empty() => {
@@ -313,11 +315,15 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 Ok(su @ 512..=0x400_0000) => target.place.su = su,
                 _ => return wrong("bytes of a striping unit, 512 to 67108864"),
             },
+            "packet" if matches!(protocol, Protocol::Udp | Protocol::Rtp) => match value.parse() {
+                Ok(packet @ 60..=65_000) => target.place.su = packet,
+                _ => return wrong("bytes of data in a datagram, 60 to 65000"),
+            },
             "gateway" => match value {
                 name if is_gateway(name) => target.gateway = Some(name.to_owned()),
                 _ => return wrong("a gateway's name: 1 to 40 letters, digits, ., _ and -"),
             },
-            _ => return Err((chars(at), "expected form=, lanes=, su= or gateway=".into())),
+            _ => return Err((chars(at), "expected form=, lanes=, su=, packet= or gateway=".into())),
         }
         at += word.len() + 1;
     }

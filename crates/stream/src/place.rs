@@ -8,6 +8,10 @@ use std::fmt;
 pub enum Protocol {
     /// Ordinary TCP connections.
     Tcp,
+    /// Datagrams.
+    Udp,
+    /// Datagrams of raw video.
+    Rtp,
     /// Lanes between gateways.
     Far,
     /// Browsers.
@@ -29,6 +33,9 @@ pub struct Place {
     pub su: u64,
 }
 
+/// Bytes of data in a datagram, unless something else is said: with its headers it fits an Ethernet frame.
+/// So many whole pixels of three and of four bytes go in it.
+pub const PACKET_BYTES: u64 = 1380;
 /// Bytes of a striping unit, unless something else is said.
 pub const SU_BYTES: u64 = 64 << 10;
 
@@ -36,7 +43,11 @@ impl Place {
     /// A place that is reached by one lane.
     pub fn new(protocol: Protocol, host: Option<&str>, port: u16) -> Place {
         let host = host.map(str::to_owned);
-        Place { protocol, host, port, lanes: 1, su: SU_BYTES }
+        let su = match protocol {
+            Protocol::Udp | Protocol::Rtp => PACKET_BYTES,
+            _ => SU_BYTES,
+        };
+        Place { protocol, host, port, lanes: 1, su }
     }
 }
 
@@ -46,6 +57,8 @@ impl fmt::Display for Place {
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         let scheme = match self.protocol {
             Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Rtp => "rtp",
             Protocol::Far => "stream",
             Protocol::Display => "display",
         };

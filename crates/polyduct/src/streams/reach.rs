@@ -8,7 +8,7 @@ use polyduct_message::link::key::{self, Trust};
 use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
 use polyduct_stream::gateway::tcp::{self, Patience};
 use polyduct_stream::{Protocol, StreamError};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use std::time::Duration;
 pub enum Outward {
     /// Ordinary connections.
     Tcp(Vec<TcpStream>),
+    /// Datagrams.
+    Udp(Vec<UdpSocket>),
     /// Lanes to another site.
     Far(Box<FarLanes>),
     /// Browsers.
@@ -29,6 +31,8 @@ pub type Meets = Box<dyn FnOnce(&dyn Fn() -> bool) -> Result<FarSteps, StreamErr
 pub enum Inward {
     /// An ordinary connection.
     Tcp(TcpStream),
+    /// Datagrams.
+    Udp(UdpSocket),
     /// Lanes from another site, whose program may open its port after this one.
     Far(Meets),
 }
@@ -40,7 +44,7 @@ impl Outward {
             Outward::Display(display) => {
                 Some(format!("{} is shown at {}", target.name, display.address(&target.name)))
             }
-            Outward::Tcp(_) | Outward::Far(_) => None,
+            Outward::Tcp(_) | Outward::Udp(_) | Outward::Far(_) => None,
         }
     }
 }
@@ -59,6 +63,9 @@ pub fn outward(
         Protocol::Tcp => {
             let patience = Patience { open, again };
             Outward::Tcp(tcp::connect(&target.place, &patience)?)
+        }
+        Protocol::Udp | Protocol::Rtp => {
+            Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)
         }
         Protocol::Far => {
             let side = side(target, true, trust)?;
@@ -91,6 +98,10 @@ pub fn inward(
                 }
             }
         }
+        Protocol::Udp => Inward::Udp(datagrams(target)?),
+        Protocol::Rtp => {
+            return Err(Error::Misuse { what: format!("{target}: raw video is written, and not read") });
+        }
         Protocol::Far => {
             let side = side(target, false, trust)?;
             Inward::Far(Box::new(move |again| FarSteps::meet(side, open, again)))
@@ -100,6 +111,35 @@ pub fn inward(
         }
     })
 }
+
+/// A socket for datagrams: to a host, or where there is none, for those that come.
+fn datagrams(target: &StreamTarget) -> Result<UdpSocket, Error> {
+    let place = &target.place;
+    let open = || match &place.host {
+        Some(host) => {
+            let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
+            for addr in (&host[..], place.port).to_socket_addrs()? {
+                let any = if addr.is_ipv4() { "0.0.0.0" } else { "::" };
+                let socket = UdpSocket::bind((any, 0))?;
+                match socket.connect(addr) {
+                    Ok(()) => return Ok(socket),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+        None => UdpSocket::bind(("::", place.port)).or_else(|_| UdpSocket::bind(("0.0.0.0", place.port))),
+    };
+    let socket = open().and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+    let socket = socket.map_err(|source| StreamError::Listen { place: target.to_string(), source })?;
+    // As much as the system gives: what does not fit is lost.
+    let sized = socket2::SockRef::from(&socket);
+    let _ = sized.set_recv_buffer_size(ROOM).and_then(|()| sized.set_send_buffer_size(ROOM));
+    Ok(socket)
+}
+
+/// Bytes that wait in a socket of datagrams, where the system allows it.
+const ROOM: usize = 8 << 20;
 
 fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<Side, Error> {
     let key = |source| Error::Key { url: target.to_string(), source };

@@ -17,8 +17,9 @@ use polyduct_stream::gateway::lanes::Lanes;
 use polyduct_stream::gateway::receive;
 use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
+use polyduct_stream::gateway::udp::{self, UdpLanes, Video, VIDEO_MOST};
 use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Spec, StreamError};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Spec, StreamError};
 use serde::{Deserialize, Serialize};
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -174,9 +175,40 @@ fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), S
             let lanes = TcpLanes::new(target.to_string(), sockets);
             carry(target, reader, lanes, (TU_BYTES, 2), &again)
         }
+        Outward::Udp(sockets) => {
+            let video = video(target, &dataset)?;
+            let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
+            // Packets do not go across units, whose pixels would be cut.
+            let whole = TU_BYTES / target.place.su * target.place.su;
+            carry(target, reader, lanes, (whole, 2), &again)
+        }
         Outward::Far(mut lanes) => {
             lanes.offer(Offer { shape: dataset.shape().to_vec(), elem: dataset.elem().to_string() });
             carry(target, reader, *lanes, FAR, &again)
+        }
+    }
+}
+
+/// What raw video is of: frames of bytes, lines of pixels of three or four.
+fn video(target: &StreamTarget, dataset: &Dataset) -> Result<Option<Video>, StreamError> {
+    if target.place.protocol != Protocol::Rtp {
+        return Ok(None);
+    }
+    match (dataset.shape(), dataset.elem().to_string().as_str()) {
+        (&[lines, width, pixel @ 3..=4], "u8" | "u1")
+            if lines < VIDEO_MOST.1.into()
+                && width < VIDEO_MOST.0.into()
+                && target.place.su.is_multiple_of(pixel) =>
+        {
+            Ok(Some(Video { width: width as u32, pixel: pixel as u32 }))
+        }
+        (shape, elem) => {
+            let what = format!(
+                "{target}: raw video has steps of (height, width, 3 or 4) bytes, and packets of whole pixels; this is \
+                {elem} of {shape:?} in packets of {}",
+                target.place.su
+            );
+            Err(StreamError::System { what })
         }
     }
 }
@@ -236,10 +268,11 @@ fn carry<L: Lanes>(
 ) -> Result<(), StreamError> {
     let (dataset, su) = (*reader.dataset(), target.place.su);
     let count = lanes.count();
-    let source = Written::new(reader, tu.max(su * u64::from(count)));
+    let source = Written::new(reader, tu.max(su));
     let tu = source.tu_bytes();
-    // One lane has a unit as a whole.
-    let su = if count == 1 && !lanes.confirms() { tu } else { su };
+    // One connection has a unit as a whole.
+    let whole = count == 1 && target.place.protocol == Protocol::Tcp;
+    let su = if whole { tu } else { su };
     let format = Format::new(Adu::Fixed(dataset.len_bytes()), tu, su, count)?;
     let lease = gateway().register(&target.to_string(), |connection| Spec {
         buffers,
@@ -288,6 +321,13 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             let len = sink.0.local_len_bytes() as u64;
             steps.are_of(len);
             let moved = receive::run(&mut Plain(steps), &mut sink, &register(len)?, (&place, len), &again);
+            sink.end(moved.is_ok());
+            moved.map(drop)
+        }
+        Inward::Udp(socket) => {
+            let mut sink = Read(Writer::open(name, &Given::ByReader, WHOLE, &options).map_err(program)?);
+            let len = sink.0.local_len_bytes() as u64;
+            let moved = udp::receive(&socket, &mut sink, &register(len)?, (&place, len), &again);
             sink.end(moved.is_ok());
             moved.map(drop)
         }

@@ -6,6 +6,7 @@
 //! | [`receive`] | from a lane to a program, straight into its slots |
 //! | [`lanes`] | what carries striping units |
 //! | [`tcp`] | lanes of ordinary TCP connections |
+//! | [`udp`] | datagrams, and raw video |
 //! | [`far`] | lanes between gateways of two sites |
 
 pub mod far;
@@ -13,6 +14,7 @@ pub mod lanes;
 pub mod receive;
 pub mod tcp;
 pub mod transmit;
+pub mod udp;
 
 use crate::{Capacity, Direction, Format};
 use crate::{ConnectionId, ControlError, Manager, Order, Spec, Status, StreamError, StreamId};
