@@ -433,3 +433,30 @@ def test_raw_video_is_that_of_rfc_4175() -> None:
         out = polyduct.open("rtp://127.0.0.1:9", "w", shape=(3, 4), dtype="f4", layout="*,*")
         while True:
             out.write(np.zeros((3, 4), "f4"))
+
+
+def test_a_window_has_the_newest_step_whole(tmp_path: Path) -> None:
+    """As the table in docs/streams.md has it: mapped here with nothing but NumPy."""
+    path = tmp_path / "frame"
+    arrays = {"shape": FIELD.shape, "dtype": "f4", "layout": "*,block"}
+    out = polyduct.open(f"window:{path}", "w", **arrays)  # type: ignore[call-overload]
+    for t in range(5):
+        out.write(FIELD + t)
+    while not path.exists() or np.memmap(path, "<u8", "r", 16, 1)[0] < 5:
+        pass
+    head = path.read_bytes()[:4096]
+    magic, version, state = struct.unpack("<8sII", head[:16])
+    frames, at, size, stride, places, dims = struct.unpack("<6Q", head[16:64])
+    shape = struct.unpack("<8Q", head[64:128])[:dims]
+    assert (magic, version, state, places) == (b"PDWINDOW", 1, 1, 3)
+    assert (size, shape, head[128:144].rstrip(b"\0")) == (FIELD.nbytes, FIELD.shape, b"<f4")
+    newest = np.memmap(path, "<f4", "r", at + (frames - 1) % places * stride, shape)
+    assert np.array_equal(newest, FIELD + 4)
+    out.write(FIELD + 9)
+    out.close()
+    assert struct.unpack("<IQ", path.read_bytes()[12:24]) == (2, 6)
+    with pytest.raises(polyduct.Unreachable, match="No such file"):
+        out = polyduct.open(f"window:{tmp_path}/none/x", "w", **arrays)  # type: ignore[call-overload]
+        while True:
+            out.write(FIELD)
+    assert list(tmp_path.iterdir()) == [path]

@@ -89,7 +89,7 @@ impl Mode {
 
 /// What would have been understood.
 const EXPECTED: &str =
-    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, udp://HOST:PORT, rtp://HOST:PORT, stream://HOST:PORT/NAME, display://:PORT/NAME, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
+    "expected pipe:NAME, pipe://HOST:PORT/NAME, tcp://HOST:PORT, udp://HOST:PORT, rtp://HOST:PORT, stream://HOST:PORT/NAME, display://:PORT/NAME, window:PATH, PATH.npy, PATH.npz, PATH.raw, PATH.safetensors, \
     PATH.safetensors#NAME, PATH.safetensors.index.json, PATH.zarr, store:DIR/NAME or -";
 
 /// Understands the path of a standard file by its ending, and what follows it. `None` for any other.
@@ -200,6 +200,15 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
                 Ok(Target::Stream(target))
             }
             Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
+        };
+    }
+    if let Some(path) = url.strip_prefix("window:") {
+        return match path {
+            "" => bad("expected window:PATH, a file that other programs map"),
+            path => {
+                let (place, name) = (Place::new(Protocol::Window, None, 0), path.to_owned());
+                Ok(Target::Stream(StreamTarget { place, name, form: Form::Raw, gateway: None }))
+            }
         };
     }
     let path = match url.strip_prefix("file:") {

@@ -12,6 +12,8 @@ pub enum Protocol {
     Udp,
     /// Datagrams of raw video.
     Rtp,
+    /// A file that others map.
+    Window,
     /// Lanes between gateways.
     Far,
     /// Browsers.
@@ -59,6 +61,7 @@ impl fmt::Display for Place {
             Protocol::Tcp => "tcp",
             Protocol::Udp => "udp",
             Protocol::Rtp => "rtp",
+            Protocol::Window => "window",
             Protocol::Far => "stream",
             Protocol::Display => "display",
         };

@@ -19,7 +19,7 @@ pub use serve::serve;
 
 use crate::Error;
 use polyduct_pipe::PipeError;
-use polyduct_stream::Place;
+use polyduct_stream::{Place, Protocol};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,7 +49,7 @@ pub(crate) fn why(carrier: &mut Option<Carrier>, error: PipeError) -> Error {
 pub struct StreamTarget {
     /// Where.
     pub place: Place,
-    /// The stream's name there; empty for an ordinary program.
+    /// The stream's name there; empty for an ordinary program. Of a window its path.
     pub name: String,
     /// What the bytes look like there.
     pub form: Form,
@@ -59,6 +59,9 @@ pub struct StreamTarget {
 
 impl fmt::Display for StreamTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place.protocol == Protocol::Window {
+            return write!(f, "window:{}", self.name);
+        }
         self.place.fmt(f)?;
         match &self.name[..] {
             "" => Ok(()),

@@ -18,6 +18,8 @@ pub enum Outward {
     Tcp(Vec<TcpStream>),
     /// Datagrams.
     Udp(Vec<UdpSocket>),
+    /// A file, which is made when it is known of what.
+    Window,
     /// Lanes to another site.
     Far(Box<FarLanes>),
     /// Browsers.
@@ -44,7 +46,7 @@ impl Outward {
             Outward::Display(display) => {
                 Some(format!("{} is shown at {}", target.name, display.address(&target.name)))
             }
-            Outward::Tcp(_) | Outward::Udp(_) | Outward::Far(_) => None,
+            Outward::Tcp(_) | Outward::Udp(_) | Outward::Window | Outward::Far(_) => None,
         }
     }
 }
@@ -67,6 +69,7 @@ pub fn outward(
         Protocol::Udp | Protocol::Rtp => {
             Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)
         }
+        Protocol::Window => Outward::Window,
         Protocol::Far => {
             let side = side(target, true, trust)?;
             Outward::Far(Box::new(FarLanes::meet(side, open, again)?))
@@ -99,8 +102,8 @@ pub fn inward(
             }
         }
         Protocol::Udp => Inward::Udp(datagrams(target)?),
-        Protocol::Rtp => {
-            return Err(Error::Misuse { what: format!("{target}: raw video is written, and not read") });
+        Protocol::Rtp | Protocol::Window => {
+            return Err(Error::Misuse { what: format!("{target}: this is written, and not read") });
         }
         Protocol::Far => {
             let side = side(target, false, trust)?;

@@ -11,13 +11,14 @@ use polyduct_layout::{Dataset, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::{Array, Changes, Expect, Options};
-use polyduct_store::npy::Header;
+use polyduct_store::npy::{descr, Header};
 use polyduct_stream::gateway::far::wire::Offer;
 use polyduct_stream::gateway::lanes::Lanes;
 use polyduct_stream::gateway::receive;
 use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
 use polyduct_stream::gateway::udp::{self, UdpLanes, Video, VIDEO_MOST};
+use polyduct_stream::gateway::window::{Head, Window};
 use polyduct_stream::gateway::CAPACITY;
 use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Spec, StreamError};
 use serde::{Deserialize, Serialize};
@@ -176,11 +177,19 @@ fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), S
             carry(target, reader, lanes, (TU_BYTES, 2), &again)
         }
         Outward::Udp(sockets) => {
-            let video = video(target, &dataset)?;
+            let mut reader = reader;
+            let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
             let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
             let whole = TU_BYTES / target.place.su * target.place.su;
             carry(target, reader, lanes, (whole, 2), &again)
+        }
+        Outward::Window => {
+            let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
+            let head = Head { shape, dtype, frame: dataset.len_bytes() };
+            let mut reader = reader;
+            let window = Window::create(target.name.as_ref(), head).inspect_err(|_| reader.abort())?;
+            carry(target, reader, window, (TU_BYTES, 2), &again)
         }
         Outward::Far(mut lanes) => {
             lanes.offer(Offer { shape: dataset.shape().to_vec(), elem: dataset.elem().to_string() });
@@ -271,7 +280,7 @@ fn carry<L: Lanes>(
     let source = Written::new(reader, tu.max(su));
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
-    let whole = count == 1 && target.place.protocol == Protocol::Tcp;
+    let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
     let su = if whole { tu } else { su };
     let format = Format::new(Adu::Fixed(dataset.len_bytes()), tu, su, count)?;
     let lease = gateway().register(&target.to_string(), |connection| Spec {

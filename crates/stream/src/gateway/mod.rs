@@ -7,6 +7,7 @@
 //! | [`lanes`] | what carries striping units |
 //! | [`tcp`] | lanes of ordinary TCP connections |
 //! | [`udp`] | datagrams, and raw video |
+//! | [`window`] | a frame buffer that others map |
 //! | [`far`] | lanes between gateways of two sites |
 
 pub mod far;
@@ -15,6 +16,7 @@ pub mod receive;
 pub mod tcp;
 pub mod transmit;
 pub mod udp;
+pub mod window;
 
 use crate::{Capacity, Direction, Format};
 use crate::{ConnectionId, ControlError, Manager, Order, Spec, Status, StreamError, StreamId};
