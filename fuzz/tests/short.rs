@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-const TARGETS: [&str; 20] = [
+const TARGETS: [&str; 21] = [
     env!("CARGO_BIN_EXE_fuzz-layout-text"),
     env!("CARGO_BIN_EXE_fuzz-handshake"),
     env!("CARGO_BIN_EXE_fuzz-noise"),
@@ -23,6 +23,7 @@ const TARGETS: [&str; 20] = [
     env!("CARGO_BIN_EXE_fuzz-bundle"),
     env!("CARGO_BIN_EXE_fuzz-display-head"),
     env!("CARGO_BIN_EXE_fuzz-display-client"),
+    env!("CARGO_BIN_EXE_fuzz-stream-words"),
 ];
 
 #[test]

@@ -83,6 +83,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "polyduct-rig",
             "polyduct-slots",
             "polyduct-store",
+            "polyduct-stream",
         ],
     ),
     ("polyduct-xtask", &[]),

@@ -1,0 +1,64 @@
+//! Whatever the other end of a stream says is a word of it or none, and is written again as it was read; of a datagram nothing
+//! lies beyond its step.
+
+#![forbid(unsafe_code)]
+
+mod driver;
+
+use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Take};
+use polyduct_stream::gateway::udp::{Header, HEADER};
+use serde::{de::DeserializeOwned, Serialize};
+
+fn say<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("words")
+}
+
+fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
+    let Ok(value) = postcard::from_bytes::<T>(bytes) else { return };
+    let again = say(&value);
+    assert!(postcard::from_bytes::<T>(&again).is_ok_and(|value| say(&value) == again));
+}
+
+fn target(input: &[u8]) {
+    read::<Call>(input);
+    read::<Answer>(input);
+    read::<Give>(input);
+    read::<Take>(input);
+    if let Some((header, payload)) = Header::decode(input) {
+        assert!(header.at + payload.len() as u64 <= header.step_len);
+        assert_eq!(header.encode(payload), input[..HEADER]);
+    }
+    // One whose checksum is right, whatever it says.
+    if let Some((numbers, payload)) = input.split_first_chunk::<24>() {
+        let number = |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
+        let header = Header { end: false, step: number(0), at: number(8), step_len: number(16) };
+        let datagram = [&header.encode(payload)[..], payload].concat();
+        let fits = header.at.checked_add(payload.len() as u64).is_some_and(|end| end <= header.step_len);
+        assert_eq!(Header::decode(&datagram), fits.then_some((header, payload)));
+    }
+}
+
+fn main() {
+    let call = Call {
+        version: 1,
+        name: "field".into(),
+        transmits: true,
+        session: 1 << 90,
+        met: 0,
+        lane: 1,
+        lanes: 4,
+    };
+    let unit = Give::Unit { adu: 3, adu_len: 1 << 20, at: 65536, len: 65536 };
+    let offer = Give::Offer(Offer { shape: vec![4, 5], elem: "f32".into() });
+    let header = Header { end: false, step: 1, at: 4, step_len: 9 };
+    let seeds = [
+        say(&call),
+        say(&Answer::Refused("not here".into())),
+        say(&unit),
+        say(&offer),
+        say(&Take::Taken { adu: 3, at: 65536, len: 65536 }),
+        [&header.encode(b"abcde")[..], b"abcde"].concat(),
+    ];
+    let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+    driver::run(&seeds, &[&[0xff; 10], &[0; 8], b"PDUD\x01", &[0x80, 0x80, 0x04]], target);
+}
