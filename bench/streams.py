@@ -72,7 +72,7 @@ def iperf() -> float:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    server = subprocess.Popen(["iperf3", "-s", "-1", "-p", port], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(["iperf3", "-s", "-1", "--forceflush", "-p", port], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     while "listening" not in server.stdout.readline():
         pass

@@ -25,7 +25,8 @@ pub enum Protocol {
 pub struct Place {
     /// How to get there.
     pub protocol: Protocol,
-    /// Its host; where there is none, this side listens.
+    /// Its host, or several with commas between them, over which lanes are spread; where there is none, this side
+    /// listens.
     pub host: Option<String>,
     /// Its port, or the one to listen at.
     pub port: u16,

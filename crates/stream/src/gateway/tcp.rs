@@ -37,7 +37,11 @@ impl Patience<'_> {
 /// [`StreamError::Connect`] with what came of the last try; [`StreamError::Listen`].
 pub fn connect(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>, StreamError> {
     match &place.host {
-        Some(host) => (0..place.lanes).map(|_| call(place, host, patience)).collect(),
+        Some(hosts) => {
+            // Lanes are spread over several hosts, or names of one in several networks.
+            let hosts: Vec<&str> = hosts.split(',').collect();
+            (0..place.lanes as usize).map(|lane| call(place, hosts[lane % hosts.len()], patience)).collect()
+        }
         None => Listening::at(place)?.accept(place.lanes, patience),
     }
 }

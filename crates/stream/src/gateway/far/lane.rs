@@ -137,13 +137,16 @@ impl Ways {
                     waiting: Vec::new(),
                 });
             }
-            Some(host) => addrs = resolve(host, side.place.port),
+            // Several hosts, or names of one in several networks: lanes are spread over them.
+            Some(hosts) => addrs = hosts.split(',').flat_map(|host| resolve(host, side.place.port)).collect(),
         }
         if door.is_none() && addrs.is_empty() {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
             return Err(StreamError::Connect { place: side.to_string(), waited: Duration::ZERO, source });
         }
-        let lanes = (0..side.place.lanes).map(|_| Lane::new(door.is_some(), now)).collect();
+        let lanes =
+            (0..side.place.lanes as usize).map(|n| Lane { next_addr: n, ..Lane::new(door.is_some(), now) });
+        let lanes = lanes.collect();
         Ok(Ways { side, lanes, met: 0, door, addrs, came: VecDeque::new() })
     }
 
@@ -164,7 +167,8 @@ impl Ways {
     pub fn broke(&mut self, lane: u32, why: &LinkFault) {
         let (now, listens) = (clock::now(), self.door.is_some());
         if let Some(lane) = self.lanes.get_mut(lane as usize) {
-            *lane = Lane { why: why.to_string(), ..Lane::new(listens, now) };
+            // Another address may be better off.
+            *lane = Lane { why: why.to_string(), next_addr: lane.next_addr, ..Lane::new(listens, now) };
         }
     }
 
