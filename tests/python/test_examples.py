@@ -145,3 +145,27 @@ def test_the_demo(tmp_path: Path) -> None:
     assert [p["bytes"] for p in stats["pipes"] if p["url"].startswith("pipe:")] == [image.nbytes]
     with Image.open(tmp_path / "demo.png") as picture:
         assert picture.size[0] > 1000
+
+
+def test_heat_in_a_plate(tmp_path: Path) -> None:
+    pipeline(f"-n 3 python examples/heat/solve.py 50 > {tmp_path}/heat.npy")
+    found = np.load(tmp_path / "heat.npy")[-1]
+    size = 480
+    y, x = np.mgrid[0:size, 0:size]
+    sources = [(0.3, 0.3, 0.08), (0.7, 0.6, 0.12), (0.25, 0.75, 0.04)]
+    hot = np.any([np.hypot(y - size * a, x - size * b) < size * r for a, b, r in sources], axis=0)
+    u = np.zeros((size, size), "f4")
+    for _ in range(41):
+        u[hot] = 1
+        new = np.zeros_like(u)
+        new[1:-1, 1:-1] = (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]) / 4
+        u = new
+    assert np.allclose(found, u, atol=1e-5)
+
+
+def test_heat_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same programs, wherever it goes."""
+    monkeypatch.setenv("DISPLAY_AT", f"window:{tmp_path}/heat")
+    pipeline("-n 2 python examples/heat/solve.py 30 | -n 3 python examples/heat/show.py")
+    head = (tmp_path / "heat").read_bytes()[:24]
+    assert head[:8] == b"PDWINDOW" and head[12] == 2 and 1 <= int.from_bytes(head[16:], "little") <= 3

@@ -175,3 +175,18 @@ def test_programs_share_the_display_of_a_gateway(
     for k, name in enumerate("ab"):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}.json", timeout=30) as answer:
             assert json.load(answer)["views"][0]["mean"] == k
+
+
+def test_a_stream_that_is_stuck_in_a_step_can_be_closed(gateway: Gateway) -> None:
+    """Its receiver takes nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+    url = f"tcp://127.0.0.1:{server.getsockname()[1]}?gateway={gateway.name}"
+    out = polyduct.open(url, "w", shape=1 << 26, dtype="u1", layout="*", policy="latest")
+    with server, server.accept()[0]:
+        (stream,) = gateway.until(lambda s: len(s) == 1)
+        out.write(np.zeros(1 << 26, "u1"))
+        gateway.until(lambda s: s[0]["state"] == "active")
+        assert gateway.ask("close", gateway.name, stream["stream"]).returncode == 0
+        with pytest.raises(polyduct.StreamBroken, match="closed by the gateway's control"):
+            while True:
+                out.write(np.zeros(1 << 26, "u1"))

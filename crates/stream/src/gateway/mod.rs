@@ -221,7 +221,11 @@ impl Lease {
         }
     }
 
-    fn check_stopped(&self) -> Result<(), StreamError> {
+    /// Whether somebody has stopped the stream.
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`], with why.
+    pub fn check_stopped(&self) -> Result<(), StreamError> {
         let stopped =
             self.gateway.lock().letters.get(&self.stream).and_then(|letters| letters.stopped.clone());
         stopped.map_or(Ok(()), |why| Err(StreamError::Stopped { why }))

@@ -271,6 +271,7 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
         if (self.again)() {
             return Err(StreamError::Stopped { why: "the program gave up".into() });
         }
+        self.lease.check_stopped()?;
         let mut items: Vec<PollItem<'_>> = Vec::new();
         self.lanes.items(&|lane| self.sending[lane as usize].is_some(), &mut items);
         // Nobody calls when the next step is there, or may begin.
