@@ -162,7 +162,16 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
         let o = make.output().unwrap();
         let printed = text(&o.stdout);
         let tables: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("table ")).collect();
-        let expected = ["pipe", "hosts", "message", "disk", "bench/weights.py", "bench/sets.py"];
+        let expected = [
+            "pipe",
+            "hosts",
+            "message",
+            "disk",
+            "bench/weights.py",
+            "bench/sets.py",
+            "bench/streams.py",
+            "bench/lanes.py",
+        ];
         assert_eq!(tables, expected, "{printed}{}", text(&o.stderr));
         o.status.success()
     };
