@@ -7,6 +7,7 @@
 
 mod acts;
 mod driver;
+mod words;
 
 use polyduct_pipe::net::hub::StepHub;
 use polyduct_pipe::net::wire::{Ask, First, Halt, KnownUnit, Knows, LaneOpen, NearAsk, NearTell, Tell, Want};
@@ -18,8 +19,9 @@ use polyduct_pipe::{OnLoss, Policy, Refusal, Side, UnitName};
 use polyduct_slots::geometry::Sizes;
 use polyduct_slots::rebuild::{Granted, Position, Stands};
 use polyduct_slots::{Begin, Next, Slots, Stop, Turn};
-use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use words::{read, say};
 
 /// What may come to pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,16 +45,6 @@ enum Event {
     Revived,
     /// Unit 0 itself does what it can of its next step.
     Mine,
-}
-
-fn say<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("words")
-}
-
-fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
-    let Ok(value) = postcard::from_bytes::<T>(bytes) else { return };
-    let again = say(&value);
-    assert!(postcard::from_bytes::<T>(&again).is_ok_and(|value| say(&value) == again));
 }
 
 /// Units of the writers, and of the one reader program.

@@ -4,20 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+mod words;
 
 use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Take};
 use polyduct_stream::gateway::udp::{Header, HEADER};
-use serde::{de::DeserializeOwned, Serialize};
-
-fn say<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("words")
-}
-
-fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
-    let Ok(value) = postcard::from_bytes::<T>(bytes) else { return };
-    let again = say(&value);
-    assert!(postcard::from_bytes::<T>(&again).is_ok_and(|value| say(&value) == again));
-}
+use words::{read, say};
 
 fn target(input: &[u8]) {
     read::<Call>(input);

@@ -11,7 +11,7 @@
 //! 3. Then it is *active*: its steps may begin, one for each [`Order::Begin`], until its quantum is over and others wait.
 
 use crate::control::{Spec, State, Status, StreamStatus, WaitsFor};
-use crate::{Capacity, ConnectionId, ControlError, Dependences, Direction, GroupId, Resources, StreamId};
+use crate::{Capacity, ConnectionId, ControlError, Dependences, GroupId, Resources, StreamId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -474,13 +474,5 @@ impl Manager {
             }
         }
         began
-    }
-
-    /// Which way a stream goes.
-    ///
-    /// # Errors
-    /// [`ControlError::NoStream`].
-    pub fn direction(&self, id: StreamId) -> Result<Direction, ControlError> {
-        self.spec(id).map(|spec| spec.direction)
     }
 }

@@ -67,6 +67,15 @@ pub(super) enum Answer {
     Done,
 }
 
+/// Says something over a connection.
+pub(super) fn say(conn: &Conn, what: &impl Serialize) -> Result<(), OsError> {
+    let message = GATEWAY.encode(what)?;
+    while message.send(conn, &[])? == Sent::WouldBlock {
+        poll(&mut [PollItem::writable(conn)], Some(SLICE))?;
+    }
+    Ok(())
+}
+
 /// The name of a gateway's socket.
 pub(super) fn socket(gateway: &str, job: &str) -> Vec<u8> {
     polyduct_pipe::socket_name(process::user_id(), job, &format!("gateway/{gateway}"))
@@ -85,14 +94,6 @@ impl Talk {
             None => Ok(Talk { conn, buffer: vec![0; MESSAGE_LIMIT] }),
             Some(_) => Err(OsError::NotListening { name: gateway.to_owned() }),
         }
-    }
-
-    fn say(&self, what: &impl Serialize) -> Result<(), OsError> {
-        let message = GATEWAY.encode(what)?;
-        while message.send(&self.conn, &[])? == Sent::WouldBlock {
-            poll(&mut [PollItem::writable(&self.conn)], Some(SLICE))?;
-        }
-        Ok(())
     }
 
     /// The next answer; `None` when it takes longer, or `again` says to give up.
@@ -136,7 +137,7 @@ pub(super) fn hand_over(
     let none =
         |e: OsError| StreamError::NoGateway { place: place.clone(), gateway: name.clone(), source: e.into() };
     let mut talk = Talk::open(gateway, &job.job).map_err(none)?;
-    talk.say(&Ask::Carry(Box::new(job.clone()))).map_err(none)?;
+    say(&talk.conn, &Ask::Carry(Box::new(job.clone()))).map_err(none)?;
     // It waits for the other end itself.
     let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
     let told = |what: String| StreamError::Told { place: place.clone(), reached: false, what };
@@ -202,7 +203,7 @@ fn ask(gateway: &str, job: &str, what: &Ask) -> Result<Answer, Error> {
         source: e.into(),
     };
     let mut talk = Talk::open(gateway, job).map_err(none)?;
-    talk.say(what).map_err(none)?;
+    say(&talk.conn, what).map_err(none)?;
     let answer = talk.hear(Some(ANSWER), &|| false).map_err(none)?;
     let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };
     Ok(answer.ok_or_else(late)?)

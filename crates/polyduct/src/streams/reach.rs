@@ -5,7 +5,7 @@ use crate::Error;
 use polyduct_display::Display;
 use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
-use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
+use polyduct_stream::gateway::far::{FarLanes, Side};
 use polyduct_stream::gateway::tcp::{self, Patience};
 use polyduct_stream::{Protocol, StreamError};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
@@ -26,9 +26,6 @@ pub enum Outward {
     Display(Arc<Display>),
 }
 
-/// Meets the other site. The argument is asked now and then: give up?
-pub type Meets = Box<dyn FnOnce(&dyn Fn() -> bool) -> Result<FarSteps, StreamError> + Send>;
-
 /// Where a program's steps come from.
 pub enum Inward {
     /// An ordinary connection.
@@ -36,7 +33,7 @@ pub enum Inward {
     /// Datagrams.
     Udp(UdpSocket),
     /// Lanes from another site, whose program may open its port after this one.
-    Far(Meets),
+    Far(Box<Side>),
 }
 
 impl Outward {
@@ -105,10 +102,7 @@ pub fn inward(
         Protocol::Rtp | Protocol::Window => {
             return Err(Error::Misuse { what: format!("{target}: this is written, and not read") });
         }
-        Protocol::Far => {
-            let side = side(target, false, trust)?;
-            Inward::Far(Box::new(move |again| FarSteps::meet(side, open, again)))
-        }
+        Protocol::Far => Inward::Far(Box::new(side(target, false, trust)?)),
         Protocol::Display => {
             return Err(Error::Misuse { what: format!("{target}: a display is written, and not read") });
         }

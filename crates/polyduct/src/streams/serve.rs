@@ -1,12 +1,12 @@
 //! A gateway that is a process of its own: carries the streams of all programs of this host that ask it to.
 
-use super::control::{socket, Answer, Ask, Command};
+use super::control::{say, socket, Answer, Ask, Command};
 use super::show;
 use super::work::gateway;
 use crate::Error;
 use polyduct_message::handshake::{Incoming, GATEWAY};
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::socket::{Conn, Listener, Sent, MESSAGE_LIMIT};
+use polyduct_os::socket::{Conn, Listener, MESSAGE_LIMIT};
 use polyduct_os::OsError;
 use polyduct_stream::{StreamError, StreamId};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -110,12 +110,4 @@ fn attend(conn: &Conn, over: &Arc<AtomicBool>) -> Result<(), OsError> {
 fn hung_up(conn: &Conn) -> bool {
     let mut items = [PollItem::hangup(conn)];
     poll(&mut items, Some(Duration::ZERO)).is_ok() && items[0].is_hangup()
-}
-
-fn say(conn: &Conn, what: &Answer) -> Result<(), OsError> {
-    let message = GATEWAY.encode(what)?;
-    while message.send(conn, &[])? == Sent::WouldBlock {
-        poll(&mut [PollItem::writable(conn)], Some(SLICE))?;
-    }
-    Ok(())
 }

@@ -13,6 +13,7 @@ use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::{Array, Changes, Expect, Options};
 use polyduct_store::npy::{descr, Header};
 use polyduct_stream::gateway::far::wire::Offer;
+use polyduct_stream::gateway::far::FarSteps;
 use polyduct_stream::gateway::lanes::Lanes;
 use polyduct_stream::gateway::receive;
 use polyduct_stream::gateway::tcp::TcpLanes;
@@ -312,8 +313,7 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
     };
     match inward {
         Inward::Tcp(socket) => {
-            let input =
-                BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, place.clone(), &again));
+            let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, &again));
             let begun = match target.form {
                 Form::Length => Ok(Steps::with_lengths(input)),
                 Form::Raw | Form::Npy => Steps::begin(input),
@@ -340,8 +340,9 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             sink.end(moved.is_ok());
             moved.map(drop)
         }
-        Inward::Far(meets) => {
-            let met = meets(&again).and_then(|steps| Ok((offered(&place, steps.offer())?, steps)));
+        Inward::Far(side) => {
+            let met = FarSteps::meet(*side, job.open, &again)
+                .and_then(|steps| Ok((offered(&place, steps.offer())?, steps)));
             let (dataset, mut steps) = met.inspect_err(|_| give_up(name, &options))?;
             let opened = Writer::open(name, &Given::Dataset(dataset), WHOLE, &options).map_err(program);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);

@@ -35,20 +35,27 @@ pub enum Event {
     Down(u32),
 }
 
-/// The lanes of a stream that transmits.
+/// The lanes of a stream that transmits. Those that are never confirmed, nor made again, leave the questions of that as they
+/// are answered here.
 pub trait Lanes {
     /// How many there are.
     fn count(&self) -> u32;
 
     /// Whether units are [confirmed](Event::Taken), and buffers kept until then; else what lies in a program's memory is
     /// sent from there.
-    fn confirms(&self) -> bool;
+    fn confirms(&self) -> bool {
+        false
+    }
 
     /// Whether the other end has room for a step.
-    fn has_room(&self, adu: u64) -> bool;
+    fn has_room(&self, _adu: u64) -> bool {
+        true
+    }
 
     /// Whether a lane can be given a unit.
-    fn is_up(&self, lane: u32) -> bool;
+    fn is_up(&self, _lane: u32) -> bool {
+        true
+    }
 
     /// Goes on with a unit: `header` and then `data`.
     ///
@@ -60,13 +67,17 @@ pub trait Lanes {
     ///
     /// # Errors
     /// The end of the stream.
-    fn poll(&mut self, now: Duration) -> Result<Option<Event>, StreamError>;
+    fn poll(&mut self, _now: Duration) -> Result<Option<Event>, StreamError> {
+        Ok(None)
+    }
 
     /// Adds what to wait for; of lanes that are `busy`, until they take more.
     fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>);
 
     /// When [`poll`](Lanes::poll) is to be called at the latest.
-    fn deadline(&self) -> Option<Duration>;
+    fn deadline(&self) -> Option<Duration> {
+        None
+    }
 
     /// Says that no more steps come than these, and waits until the other end has them.
     ///

@@ -25,14 +25,13 @@ pub trait Sink {
 /// A socket whose bytes are waited for, and counted.
 pub struct Incoming<'a> {
     socket: TcpStream,
-    place: String,
     again: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Incoming<'a> {
     /// Over a connection that does not block. `again` is asked now and then: give up?
-    pub fn new(socket: TcpStream, place: String, again: &'a dyn Fn() -> bool) -> Incoming<'a> {
-        Incoming { socket, place, again }
+    pub fn new(socket: TcpStream, again: &'a dyn Fn() -> bool) -> Incoming<'a> {
+        Incoming { socket, again }
     }
 }
 
@@ -91,11 +90,4 @@ pub fn run(
     }
     lease.no_more()?;
     Ok(count)
-}
-
-impl Incoming<'_> {
-    /// The place, as errors name it.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
 }

@@ -1,6 +1,6 @@
 //! Lanes of ordinary TCP connections: the other end is any program that reads or writes a socket.
 
-use super::lanes::{Event, Lanes, Went};
+use super::lanes::{Lanes, Went};
 use crate::execution::Send;
 use crate::{Place, StreamError};
 use polyduct_os::poll::{poll, PollItem};
@@ -169,18 +169,6 @@ impl Lanes for TcpLanes {
         self.lanes.len() as u32
     }
 
-    fn confirms(&self) -> bool {
-        false
-    }
-
-    fn has_room(&self, _: u64) -> bool {
-        true
-    }
-
-    fn is_up(&self, _: u32) -> bool {
-        true
-    }
-
     fn go_on(&mut self, lane: u32, send: &Send, header: &[u8], data: &[u8]) -> Result<Went, StreamError> {
         let (socket, gone) = &mut self.lanes[lane as usize];
         while *gone < header.len() + data.len() {
@@ -198,17 +186,9 @@ impl Lanes for TcpLanes {
         Ok(Went::Arrived)
     }
 
-    fn poll(&mut self, _: Duration) -> Result<Option<Event>, StreamError> {
-        Ok(None)
-    }
-
     fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>) {
         let busy = (0..).zip(&self.lanes).filter(|(lane, _)| busy(*lane));
         items.extend(busy.map(|(_, (socket, _))| PollItem::writable(socket)));
-    }
-
-    fn deadline(&self) -> Option<Duration> {
-        None
     }
 
     fn finish(&mut self, steps: u64, again: &dyn Fn() -> bool) -> Result<(), StreamError> {

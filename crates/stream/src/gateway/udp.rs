@@ -3,7 +3,7 @@
 //! `udp://` has a header of its own, [`Header`]; `rtp://` is raw video of RFC 4175, which GStreamer's `rtpvrawdepay` and others
 //! read. A striping unit is a packet.
 
-use super::lanes::{Event, Lanes, Went};
+use super::lanes::{Lanes, Went};
 use super::receive::Sink;
 use super::Lease;
 use crate::execution::Send;
@@ -165,18 +165,6 @@ impl Lanes for UdpLanes {
         self.sockets.len() as u32
     }
 
-    fn confirms(&self) -> bool {
-        false
-    }
-
-    fn has_room(&self, _: u64) -> bool {
-        true
-    }
-
-    fn is_up(&self, _: u32) -> bool {
-        true
-    }
-
     fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
         let header = self.header(send, data);
         let socket = socket2::SockRef::from(&self.sockets[lane as usize]);
@@ -198,17 +186,9 @@ impl Lanes for UdpLanes {
         }
     }
 
-    fn poll(&mut self, _: Duration) -> Result<Option<Event>, StreamError> {
-        Ok(None)
-    }
-
     fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>) {
         let busy = (0..).zip(&self.sockets).filter(|(lane, _)| busy(*lane));
         items.extend(busy.map(|(_, socket)| PollItem::writable(socket)));
-    }
-
-    fn deadline(&self) -> Option<Duration> {
-        None
     }
 
     fn finish(&mut self, steps: u64, _: &dyn Fn() -> bool) -> Result<(), StreamError> {

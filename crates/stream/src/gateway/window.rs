@@ -5,7 +5,7 @@
 //! looks at frame n the gateway writes n+1 and n+2; so what was read is whole if `frames` is at most n + 2 behind it,
 //! and else it is read again. In /dev/shm the file is shared memory.
 
-use super::lanes::{Event, Lanes, Went};
+use super::lanes::{Lanes, Went};
 use crate::execution::Send;
 use crate::StreamError;
 use polyduct_os::poll::PollItem;
@@ -13,7 +13,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Bytes before the first frame.
 pub const HEAD: u64 = 4096;
@@ -124,18 +123,6 @@ impl Lanes for Window {
         1
     }
 
-    fn confirms(&self) -> bool {
-        false
-    }
-
-    fn has_room(&self, _: u64) -> bool {
-        true
-    }
-
-    fn is_up(&self, _: u32) -> bool {
-        true
-    }
-
     fn go_on(&mut self, _: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
         let place = HEAD + self.frames % FRAMES * self.head.stride();
         self.file.write_all_at(data, place + send.at.start).map_err(|e| self.broken(e))?;
@@ -147,15 +134,7 @@ impl Lanes for Window {
         Ok(Went::Arrived)
     }
 
-    fn poll(&mut self, _: Duration) -> Result<Option<Event>, StreamError> {
-        Ok(None)
-    }
-
     fn items<'a>(&'a self, _: &dyn Fn(u32) -> bool, _: &mut Vec<PollItem<'a>>) {}
-
-    fn deadline(&self) -> Option<Duration> {
-        None
-    }
 
     fn finish(&mut self, _: u64, _: &dyn Fn() -> bool) -> Result<(), StreamError> {
         self.say(2).map_err(|e| self.broken(e))
