@@ -128,6 +128,27 @@ def test_large_steps_move_in_pieces() -> None:
         assert receiver.all()[0] == field.tobytes() + (field + 1).tobytes()
 
 
+def test_units_reshuffle() -> None:
+    """Into large blocks, where they are asked to: what comes is the same, and errors are told to all."""
+    field = np.arange(1 << 19, dtype="u4").reshape(512, 1024)
+    for units in [1, 3, 4]:
+        receiver = Receiver(2)
+        write(f"{receiver.place}?lanes=2&su=4096&reshuffle=yes", "*,cyclic(8)", units, 3, field)
+        lanes = [iter(np.frombuffer(lane, "u1").reshape(-1, 4096)) for lane in receiver.all()]
+        got = b"".join(next(lanes[n % 2]).tobytes() for n in range(3 * field.nbytes // 4096))
+        assert got == b"".join((field + t).tobytes() for t in range(3))
+
+
+def test_a_receiver_that_goes_while_units_reshuffle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}?reshuffle=yes"
+        gone = threading.Thread(target=lambda: server.accept()[0].close())
+        gone.start()
+        with pytest.raises(polyduct.StreamBroken, match="closed"):
+            write(place, "*,cyclic(4)", 3, 10_000)
+        gone.join()
+
+
 def test_stripes_over_lanes() -> None:
     """Striping units are dealt round the lanes, over the whole of a step."""
     receiver = Receiver(3)

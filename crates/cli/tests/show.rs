@@ -131,6 +131,20 @@ fn json() {
 }
 
 #[test]
+fn how_a_stream_is_taken_and_why() {
+    let columns = ["*,cyclic(128)", "--shape", "4096x16384", "--dtype", "u1", "--units", "4"];
+    let with = |more: &[&str]| show(&[&columns[..], more].concat());
+    let many = with(&["--stream=16"]);
+    assert!(
+        many.contains("its units reshuffle into blocks of 16777216 bytes, since runs of 128 bytes"),
+        "{many}"
+    );
+    assert!(with(&["--stream=2"]).contains("its gateway takes what the units have, since runs of 128 bytes"));
+    let json: serde_json::Value = serde_json::from_str(&with(&["--stream=16", "--json"])).unwrap();
+    assert_eq!((&json["stream"]["run"], &json["stream"]["reshuffles"]), (&128.into(), &true.into()));
+}
+
+#[test]
 fn json_and_a_drawing_do_not_share_standard_output() {
     let dir = Scratch::new("both");
     let args = ["show", "block,*", "--shape", "4x3", "--units", "2", "--json", "--svg"];

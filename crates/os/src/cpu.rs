@@ -17,6 +17,19 @@ pub fn allowed() -> Vec<usize> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 
+/// How many processors the machine has, whichever of them this thread may use: the same for all processes.
+pub fn online() -> usize {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ranges = listed.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some((last.parse::<usize>().ok()? + 1).saturating_sub(first.parse().ok()?))
+    });
+    match ranges.sum() {
+        0 => allowed().len(),
+        count => count,
+    }
+}
+
 /// Keeps this thread (and those it starts) on one processor.
 pub fn pin_to(cpu: usize) -> Result<()> {
     if cpu >= CpuSet::MAX_CPU {
@@ -41,6 +54,11 @@ pub fn current() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_are_allowed_than_there_are() {
+        assert!(online() >= allowed().len());
+    }
 
     #[test]
     fn a_pinned_thread_stays_where_it_is_put() {

@@ -207,7 +207,13 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
             "" => bad("expected window:PATH, a file that other programs map"),
             path => {
                 let (place, name) = (Place::new(Protocol::Window, None, 0), path.to_owned());
-                Ok(Target::Stream(StreamTarget { place, name, form: Form::Raw, gateway: None }))
+                Ok(Target::Stream(StreamTarget {
+                    place,
+                    name,
+                    form: Form::Raw,
+                    gateway: None,
+                    reshuffle: None,
+                }))
             }
         };
     }
@@ -283,6 +289,7 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
         name: String::new(),
         form: Form::Raw,
         gateway: None,
+        reshuffle: None,
     };
     let chars = |byte: usize| text[..byte].chars().count();
     let mut end = end;
@@ -328,11 +335,21 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 Ok(packet @ 60..=65_000) => target.place.su = packet,
                 _ => return wrong("bytes of data in a datagram, 60 to 65000"),
             },
+            "reshuffle" => match value {
+                "yes" => target.reshuffle = Some(true),
+                "no" => target.reshuffle = Some(false),
+                _ => return wrong("yes or no"),
+            },
             "gateway" => match value {
                 name if is_gateway(name) => target.gateway = Some(name.to_owned()),
                 _ => return wrong("a gateway's name: 1 to 40 letters, digits, ., _ and -"),
             },
-            _ => return Err((chars(at), "expected form=, lanes=, su=, packet= or gateway=".into())),
+            _ => {
+                return Err((
+                    chars(at),
+                    "expected form=, lanes=, su=, packet=, reshuffle= or gateway=".into(),
+                ))
+            }
         }
         at += word.len() + 1;
     }

@@ -13,6 +13,7 @@ use crate::text::{caret, print, Colour};
 use model::{Model, MAX_UNITS};
 pub use palette::unit_colour;
 use palette::Depth;
+use polyduct::gateway::{reshuffling, Reshuffling};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,7 @@ Examples:
   polyduct show \"cyclic(2),block@2x3;order=F\" --shape 16x12 --units 6 --dtype f8
   polyduct show \"block[1],*@2x3\" --shape 12x8 --units 6        (two replicas)
   polyduct show \"boxes(0:2,0:8|2:3,0:8|-)\" --shape 3x8 --units 3
+  polyduct show \"*,cyclic(128)\" --shape 4096x16384 --dtype u1 --units 4 --stream
 
 A layout says for each dimension how its indices go to the units:
   *                not distributed                  ...            * for all others
@@ -65,6 +67,9 @@ pub struct ShowArgs {
     /// Draw into this file; - is standard output.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Say how a stream takes what one layout has, on this machine or on one of so many processors.
+    #[arg(long, value_name = "PROCESSORS", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    stream: Option<usize>,
     /// Print what is known as JSON instead of drawing it.
     #[arg(long)]
     json: bool,
@@ -157,14 +162,31 @@ fn output(args: &ShowArgs, model: &Model) -> Result<bool, LayoutError> {
             return Ok(written);
         }
     }
+    let stream = args.stream.map(|processors| {
+        let side = &model.sides[0];
+        let processors = Some(processors).filter(|given| *given > 0);
+        reshuffling(&model.dataset, &side.text, side.parts.len() as u32, processors, None)
+    });
+    let stream = stream.transpose()?;
     let content = match args.json {
-        true => json(model),
-        false => terminal::draw(model, width(), depth(args.color))?,
+        true => json(model, stream.as_ref()),
+        false => {
+            terminal::draw(model, width(), depth(args.color))? + &stream.map_or_else(String::new, in_words)
+        }
     };
     Ok(print(&content) && written)
 }
 
-fn json(model: &Model) -> String {
+/// How a gateway takes steps, and why.
+fn in_words(stream: Reshuffling) -> String {
+    let how = match stream.block {
+        Some(block) => format!("its units reshuffle into blocks of {block} bytes"),
+        None => "its gateway takes what the units have".to_owned(),
+    };
+    format!("\nas a stream: {how}, since {}\n", stream.why)
+}
+
+fn json(model: &Model, stream: Option<&Reshuffling>) -> String {
     let layouts: Vec<_> = model
         .sides
         .iter()
@@ -183,6 +205,10 @@ fn json(model: &Model) -> String {
         "bytes": model.dataset.len_bytes(),
         "layouts": layouts,
     });
+    if let Some(Reshuffling { block, run, why }) = stream {
+        value["stream"] =
+            serde_json::json!({ "reshuffles": block.is_some(), "block": block, "run": run, "why": why });
+    }
     if let Some(exchange) = &model.exchange {
         value["traffic"] = serde_json::json!({
             "bytes": exchange.bytes,

@@ -1,7 +1,7 @@
 //! What a port of a stream has besides its pipe: the gateway that carries it.
 
 use super::work::Job;
-use super::{control, reducers, show, StreamTarget};
+use super::{control, reducers, reshuffle, show, StreamTarget};
 use crate::Error;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::Trust;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How long an error of the pipe waits for the gateway to say why.
@@ -33,13 +33,39 @@ pub(crate) struct Carrier {
     opened: bool,
     /// Its units make pictures.
     reduces: bool,
-    helper: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    /// What the unit does for its gateway.
+    helper: Option<Thread>,
     pid: u32,
 }
 
 struct Thread {
     stop: Arc<AtomicBool>,
     ended: Receiver<Result<(), StreamError>>,
+}
+
+/// What a thread does, until it is done or the flag is set.
+type Work = Box<dyn FnOnce(&Arc<AtomicBool>) -> Result<(), StreamError> + Send>;
+
+impl Thread {
+    /// What it came to, `Some(None)` where it failed without a word; `None` when it takes longer, or `again` says to give
+    /// up.
+    fn wait(
+        &self,
+        most: Option<Duration>,
+        again: impl Fn() -> bool,
+    ) -> Option<Option<Result<(), StreamError>>> {
+        let start = clock::now();
+        loop {
+            let left =
+                most.map_or(INTERRUPT_SLICE, |most| most.saturating_sub(clock::now().saturating_sub(start)));
+            match self.ended.recv_timeout(left.min(INTERRUPT_SLICE)) {
+                Ok(outcome) => return Some(Some(outcome)),
+                Err(RecvTimeoutError::Disconnected) => return Some(None),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() && most.is_some() || again() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
 }
 
 impl Carrier {
@@ -62,19 +88,35 @@ impl Carrier {
         let arrays = show::arrays(given, layout);
         let known = show::reduced(&arrays, options.units).filter(|_| shows);
         carrier.reduces = known.is_some();
+        let blocks = match given {
+            Given::Dataset(dataset) if !shows => {
+                let known = reshuffle::decide(target, dataset, layout, options.units);
+                known.block.map(|block| (*dataset, block))
+            }
+            _ => None,
+        };
+        let name = carrier.name.clone();
+        let taken = blocks.map_or_else(|| name.clone(), |_| reshuffle::name(&name));
         if options.unit == 0 {
-            carrier.carry(Job::new(target, true, &carrier.name, &arrays, options), options, trust)?;
+            carrier.carry(Job::new(target, true, &taken, &arrays, options), options, trust)?;
         }
-        if let Some(known) = known {
-            let (name, own) =
-                (carrier.name.clone(), Options { timeout: None, interrupt: None, ..options.clone() });
-            carrier.spawn("polyduct-reduce", move |stop| {
-                let asked = stop.clone();
-                let interrupt: Interrupt = Arc::new(move || asked.load(Ordering::Relaxed));
-                // What goes wrong the gateway sees, and says.
-                drop(reducers::answer(&name, &known, &Options { interrupt: Some(interrupt), ..own }));
-            })?;
-        }
+        let own = Options { timeout: None, interrupt: None, ..options.clone() };
+        let stopped = |stop: &Arc<AtomicBool>| -> Interrupt {
+            let asked = stop.clone();
+            Arc::new(move || asked.load(Ordering::Relaxed))
+        };
+        // What goes wrong there the gateway sees, and says.
+        let helper: Option<Work> = match (known, blocks) {
+            (Some(known), _) => Some(Box::new(move |stop| {
+                reducers::answer(&name, &known, &Options { interrupt: Some(stopped(stop)), ..own })
+            })),
+            (None, Some((dataset, block))) => Some(Box::new(move |stop| {
+                let own = Options { interrupt: Some(stopped(stop)), ..own };
+                reshuffle::forward(&name, &dataset, block, &own)
+            })),
+            (None, None) => None,
+        };
+        carrier.helper = helper.map(|work| carrier.start("polyduct-unit", work)).transpose()?;
         Ok(carrier)
     }
 
@@ -98,14 +140,17 @@ impl Carrier {
             None => {
                 let reached = job.reach(trust, &again)?;
                 tell(job.note(&reached));
-                self.start(move |stop| job.run(reached, stop))
+                let work: Work = Box::new(move |stop| job.run(reached, stop));
+                self.thread = Some(self.start("polyduct-gateway", work)?);
             }
             Some(gateway) => {
                 let (handed, note) = control::hand_over(gateway, &job, &again)?;
                 tell(note);
-                self.start(move |stop| handed.wait(&|| stop.load(Ordering::Relaxed)))
+                let work: Work = Box::new(move |stop| handed.wait(&|| stop.load(Ordering::Relaxed)));
+                self.thread = Some(self.start("polyduct-gateway", work)?);
             }
         }
+        Ok(())
     }
 
     fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
@@ -139,31 +184,12 @@ impl Carrier {
         }
     }
 
-    fn spawn(
-        &mut self,
-        name: &str,
-        work: impl FnOnce(&Arc<AtomicBool>) + Send + 'static,
-    ) -> Result<(), Error> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let spawned = Builder::new().name(name.into()).spawn(move || work(&stopped));
-        let thread =
-            spawned.map_err(|e| StreamError::System { what: format!("{}: no thread: {e}", self.place) })?;
-        self.helper = Some((stop, thread));
-        Ok(())
-    }
-
-    fn start(
-        &mut self,
-        carry: impl FnOnce(&Arc<AtomicBool>) -> Result<(), StreamError> + Send + 'static,
-    ) -> Result<(), Error> {
+    fn start(&self, name: &str, work: Work) -> Result<Thread, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, (tell, ended)) = (stop.clone(), mpsc::sync_channel(1));
-        let named = Builder::new().name("polyduct-gateway".into());
-        let spawned = named.spawn(move || drop(tell.send(carry(&stopped))));
+        let spawned = Builder::new().name(name.into()).spawn(move || drop(tell.send(work(&stopped))));
         spawned.map_err(|e| StreamError::System { what: format!("{}: no thread: {e}", self.place) })?;
-        self.thread = Some(Thread { stop, ended });
-        Ok(())
+        Ok(Thread { stop, ended })
     }
 
     /// Waits for the end of the thread; `None` where that takes longer.
@@ -172,22 +198,12 @@ impl Carrier {
         most: Option<Duration>,
         again: impl Fn() -> bool,
     ) -> Option<Result<(), Arc<StreamError>>> {
-        let (start, Some(thread)) = (clock::now(), &self.thread) else { return self.outcome.clone() };
-        loop {
-            let left =
-                most.map_or(INTERRUPT_SLICE, |most| most.saturating_sub(clock::now().saturating_sub(start)));
-            match thread.ended.recv_timeout(left.min(INTERRUPT_SLICE)) {
-                Ok(outcome) => self.outcome = Some(outcome.map_err(Arc::new)),
-                Err(RecvTimeoutError::Disconnected) => {
-                    let what = format!("{}: the gateway's thread failed", self.place);
-                    self.outcome.get_or_insert(Err(Arc::new(StreamError::System { what })));
-                }
-                Err(RecvTimeoutError::Timeout) if left.is_zero() || again() => return None,
-                Err(RecvTimeoutError::Timeout) => continue,
-            }
-            self.thread = None;
-            return self.outcome.clone();
-        }
+        let Some(thread) = &self.thread else { return self.outcome.clone() };
+        let outcome = thread.wait(most, again)?.unwrap_or_else(|| {
+            Err(StreamError::System { what: format!("{}: the gateway's thread failed", self.place) })
+        });
+        (self.thread, self.outcome) = (None, Some(outcome.map_err(Arc::new)));
+        self.outcome.clone()
     }
 
     /// The program's port has opened, or has not: says then why.
@@ -237,6 +253,10 @@ impl Carrier {
             return Ok(());
         }
         let interrupted = || options.interrupt.as_ref().is_some_and(|ask| ask());
+        // What a unit brings its gateway is brought before it leaves; a display has what was shown.
+        if let Some(helper) = self.helper.as_ref().filter(|_| !self.reduces) {
+            helper.wait(options.timeout, interrupted);
+        }
         match self.ended(options.timeout, interrupted) {
             Some(Err(why)) if !matches!(*why, StreamError::Program(_)) => Err(Error::Stream(why)),
             Some(_) => Ok(()),
@@ -261,10 +281,9 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         self.stop();
-        if let Some((stop, thread)) = self.helper.take().filter(|_| self.pid == own_pid()) {
-            stop.store(true, Ordering::Relaxed);
-            // It ends with its pipes.
-            drop(thread);
+        // It ends with its pipes.
+        if let Some(helper) = self.helper.as_ref().filter(|_| self.pid == own_pid()) {
+            helper.stop.store(true, Ordering::Relaxed);
         }
         leave(&self.name, self.unit);
     }

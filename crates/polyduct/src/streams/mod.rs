@@ -9,12 +9,14 @@ mod pictures;
 mod program;
 mod reach;
 mod reducers;
+mod reshuffle;
 mod serve;
 mod show;
 mod work;
 
 pub(crate) use carrier::Carrier;
 pub use control::{command, status, Command};
+pub use reshuffle::{reshuffling, Reshuffling};
 pub use serve::serve;
 
 use crate::Error;
@@ -55,6 +57,8 @@ pub struct StreamTarget {
     pub form: Form,
     /// The gateway that carries it, where that is a process of its own.
     pub gateway: Option<String>,
+    /// Whether units reshuffle, where that is not left to [`reshuffling`].
+    pub reshuffle: Option<bool>,
 }
 
 impl fmt::Display for StreamTarget {

@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Bytes that move as a unit: what lies in a processor's cache between its copies.
-const TU_BYTES: u64 = 256 << 10;
+pub(super) const TU_BYTES: u64 = 256 << 10;
 /// The same, and buffers of that, between sites: what long lanes have on the way is kept until it is confirmed.
 const FAR: (u64, u32) = (1 << 20, 16);
 /// How one unit sees all bytes of an array.
