@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import COMMAND, ROOT
+from conftest import ROOT
+from pipelines import pipeline, run
 from scipy import ndimage
-
-
-def run(*command: object) -> str:
-    """What a command prints; its failure fails the test."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=ROOT,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def pipeline(text: str, *options: str) -> str:
-    return run(COMMAND, "run", text, "--timeout", "60s", *options)
 
 
 def test_rows_to_columns() -> None:
