@@ -1,6 +1,6 @@
 """Julia sets whose parameter goes round: each unit computes a block, of as many as there are units.
 
-polyduct run "-n 8 python examples/quadrants/solve.py 1024 12 | -n 4 python examples/quadrants/forward.py PLACE"
+polyduct run "-n 8 python examples/quadrants/solve.py SIZE STEPS | …"
 """
 
 import cmath
@@ -19,8 +19,8 @@ with polyduct.open("-", "w", shape=(SIZE, SIZE), dtype="u1", layout="block,block
         # Just outside of the Mandelbrot set's cardioid, where the edges are rough.
         turn = cmath.exp(1j * cmath.pi * (step + 0.5) / STEPS)
         c = 1.03 * (turn / 2 - turn**2 / 4)
-        # Not as complex numbers: how NumPy rounds a product of those may depend on where in the array it is, and
-        # so the field on the blocks.
+        # Not as complex numbers: how NumPy rounds a product of those may depend on where in the array it is,
+        # and so the field on the blocks.
         x, y = (2 * column + 1 - SIZE) * (1.6 / SIZE), (2 * row + 1 - SIZE) * (1.6 / SIZE)
         count, inside = np.zeros(x.size, "u1"), np.arange(x.size)
         for _ in range(255):
