@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import cmath
+import contextlib
 import functools
 import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,17 @@ from conftest import ROOT
 from PIL import Image
 from pipelines import pipeline, run
 from skimage.measure import marching_cubes
+
+
+@contextlib.contextmanager
+def beside(*command: object) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs beside a pipeline, and does not stay."""
+    words = [sys.executable, *map(str, command)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
 
 
 @functools.cache
@@ -41,16 +54,11 @@ def test_four_quadrants_reach_an_ordinary_program(tmp_path: Path, units: int) ->
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    analyse = [sys.executable, "examples/quadrants/analyse.py", port, size, tmp_path / "julia.png"]
-    analyst = subprocess.Popen([str(word) for word in analyse], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
+    with beside("examples/quadrants/analyse.py", port, size, tmp_path / "julia.png") as analyst:
         place = f"tcp://127.0.0.1:{port}?lanes=4&su=16384"
         solve = f"-n {units} python examples/quadrants/solve.py {size} {steps}"
         pipeline(f"{solve} | -n 4 python examples/quadrants/forward.py '{place}'")
         said, _ = analyst.communicate(timeout=60)
-    finally:
-        analyst.kill()
-        analyst.wait()
     assert analyst.returncode == 0
     turns = [cmath.exp(1j * cmath.pi * (step + 0.5) / steps) for step in range(steps)]
     fields = [julia(size, 1.03 * (turn / 2 - turn**2 / 4)) for turn in turns]
@@ -126,16 +134,11 @@ def test_triangles_on_two_routes(brain: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("POLYDUCT_JOB", f"brain-{os.getpid()}")
     monkeypatch.setenv("ROUTES", "- pipe:mesh")
     monkeypatch.setenv("DISPLAY_AT", f"{tmp_path}/pictures.npy")
-    mesh = [sys.executable, "examples/brain/mesh.py", "pipe:mesh", f"{tmp_path}/brain"]
-    writer = subprocess.Popen(mesh, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     levels = [60.5, 127.5]
-    try:
+    with beside("examples/brain/mesh.py", "pipe:mesh", tmp_path / "brain") as writer:
         stages = "-n 3 python examples/brain/surface.py 60.5 127.5 | -n 2 python examples/brain/show.py"
         pipeline(f"< {brain} {stages}")
         said, _ = writer.communicate(timeout=60)
-    finally:
-        writer.kill()
-        writer.wait()
     assert writer.returncode == 0
     wholes = [surface(brain, level) for level in levels]
     for step, (level, whole) in enumerate(zip(levels, wholes, strict=True)):
