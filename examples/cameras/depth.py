@@ -20,7 +20,7 @@ def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def around(a: np.ndarray) -> np.ndarray:
-    """Sums over what is near each pixel: of 81 differences of three frames, for which two bytes are enough."""
+    """Sums over what is near each pixel: of 81 differences of three frames, which two bytes can hold."""
     for _ in range(2):
         wide = np.pad(a, ((NEAR, NEAR), (0, 0)))
         a = sum(wide[i : i + len(a)] for i in range(2 * NEAR + 1)).T
@@ -28,7 +28,7 @@ def around(a: np.ndarray) -> np.ndarray:
 
 
 def depths(frames: np.ndarray) -> np.ndarray:
-    """By how much the second frame has to be moved, the third twice and so on, to agree best with the first."""
+    """By how much to move the second frame, the third twice and so on, to agree best with the first."""
     reach = (len(frames) - 1) * DEPTHS
     wide = np.pad(frames, ((0, 0), (0, 0), (reach, 0)), mode="edge")
     differences = []
