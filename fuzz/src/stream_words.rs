@@ -6,7 +6,8 @@
 mod driver;
 mod words;
 
-use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Take};
+use polyduct_port::Changes;
+use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Offered, Take};
 use polyduct_stream::gateway::udp::{Header, HEADER};
 use words::{read, say};
 
@@ -31,7 +32,7 @@ fn target(input: &[u8]) {
 
 fn main() {
     let call = Call {
-        version: 1,
+        version: 2,
         name: "field".into(),
         transmits: true,
         session: 1 << 90,
@@ -40,13 +41,17 @@ fn main() {
         lanes: 4,
     };
     let unit = Give::Unit { adu: 3, adu_len: 1 << 20, at: 65536, len: 65536 };
-    let offer = Give::Offer(Offer { shape: vec![4, 5], elem: "f32".into() });
+    let array = |name: &str, open| Offered { name: name.into(), shape: vec![4, 5], elem: "f32".into(), open };
+    let alone = Give::Offer(Offer { arrays: vec![array("", None)] });
+    let changes = [None, Some(Changes::Dim(1)), Some(Changes::Whole), Some(Changes::Never)];
+    let several = Give::Offer(Offer { arrays: changes.map(|open| array("deep/u", open)).to_vec() });
     let header = Header { end: false, step: 1, at: 4, step_len: 9 };
     let seeds = [
         say(&call),
         say(&Answer::Refused("not here".into())),
         say(&unit),
-        say(&offer),
+        say(&alone),
+        say(&several),
         say(&Take::Taken { adu: 3, at: 65536, len: 65536 }),
         [&header.encode(b"abcde")[..], b"abcde"].concat(),
     ];

@@ -55,8 +55,6 @@ pub struct Spec {
     pub format: Format,
     /// Buffers of a transfer unit each: two, for one to be filled while the other is sent; more where lanes are long.
     pub buffers: u32,
-    /// Bytes of each buffer besides the transfer unit: headers are formed in place.
-    pub headroom: u64,
     /// Streams that end before this one begins: *sequencing*.
     pub after: Vec<StreamId>,
     /// The streams of a group move in lock step: *synchronisation* at the interval of a step.
@@ -77,7 +75,6 @@ impl Spec {
             direction,
             format,
             buffers: 2,
-            headroom: 0,
             after: Vec::new(),
             group: None,
             quantum: 1,
@@ -88,8 +85,7 @@ impl Spec {
 
     /// Bytes of its buffers.
     pub fn buffer_bytes(&self) -> u64 {
-        let each = self.format.tu_bytes().saturating_add(self.headroom);
-        each.saturating_mul(self.buffers.into())
+        self.format.tu_bytes().saturating_mul(self.buffers.into())
     }
 }
 

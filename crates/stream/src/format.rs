@@ -14,11 +14,28 @@ pub const MAX_LANES: u32 = 64;
 pub enum Adu {
     /// All have so many bytes.
     Fixed(u64),
-    /// Each has its own size, and moves as one transfer unit.
+    /// Each has its own size.
     Changing {
         /// Bytes of the largest.
         most: u64,
     },
+}
+
+impl Adu {
+    /// Bytes of the largest.
+    pub fn most(self) -> u64 {
+        match self {
+            Adu::Fixed(len) | Adu::Changing { most: len } => len,
+        }
+    }
+
+    /// Whether one may have so many bytes.
+    pub fn fits(self, len: u64) -> bool {
+        match self {
+            Adu::Fixed(all) => len == all,
+            Adu::Changing { most } => len <= most,
+        }
+    }
 }
 
 /// How a stream's application data units (ADUs) move: as transfer units (TUs), each in a buffer, whose striping units
@@ -52,16 +69,13 @@ pub struct Su {
 }
 
 impl Format {
-    /// Transfer units of `tu` bytes (of ADUs that change: of one ADU each), striping units of `su` bytes.
+    /// Transfer units of `tu` bytes, striping units of `su` bytes.
     ///
     /// # Errors
     /// [`ControlError::Format`] for sizes of no bytes, and lanes that are none or too many.
     pub fn new(adu: Adu, tu: u64, su: u64, lanes: u32) -> Result<Format, ControlError> {
         let wrong = |what, found, expected| Err(ControlError::Format { what, found, expected });
-        let tu = match adu {
-            Adu::Fixed(len) => tu.min(len.max(1)),
-            Adu::Changing { most } => most.max(1),
-        };
+        let tu = tu.min(adu.most().max(1));
         if tu == 0 {
             return wrong("bytes of a transfer unit", tu, "at least 1");
         }
@@ -96,10 +110,7 @@ impl Format {
 
     /// Whether an ADU may have so many bytes.
     pub fn fits(&self, len: u64) -> bool {
-        match self.adu {
-            Adu::Fixed(all) => len == all,
-            Adu::Changing { most } => len <= most,
-        }
+        self.adu.fits(len)
     }
 
     /// How many transfer units an ADU of `len` bytes has: one of no bytes has one, which tells of it.
@@ -159,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_moves_as_one() {
+    fn what_changes_is_cut_as_far_as_it_goes() {
         let format = Format::new(Adu::Changing { most: 1 << 20 }, 4096, 1024, 2).unwrap();
-        assert_eq!((format.tus(9000), format.tu(9000, 0)), (1, 0..9000));
+        assert_eq!((format.tus(9000), format.tu(9000, 2)), (3, 8192..9000));
         assert_eq!(format.tus(0), 1);
         assert_eq!(format.sus(0..0).collect::<Vec<_>>(), [Su { lane: 0, at: 0..0 }]);
     }

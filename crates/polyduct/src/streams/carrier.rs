@@ -81,7 +81,8 @@ impl Carrier {
     ) -> Result<Carrier, Error> {
         check(target, options)?;
         let shows = target.place.protocol == Protocol::Display;
-        if let (Given::Bundle(arrays), false) = (given, shows) {
+        let several = shows || target.place.protocol == Protocol::Far;
+        if let (Given::Bundle(arrays), false) = (given, several) {
             return Err(one_array(&target.to_string(), arrays));
         }
         let mut carrier = Carrier::of(target, Direction::Transmit, options);
@@ -327,6 +328,9 @@ fn leave(name: &str, unit: u32) {
 
 /// One array without a name is what a stream of plain bytes has.
 fn one_array(place: &str, arrays: &[Array]) -> Error {
-    let what = format!("{place}: a stream of plain bytes carries one array, not {} with names", arrays.len());
+    let what = format!(
+        "{place}: a stream of plain bytes carries one array, not {} with names; stream:// and display:// carry several",
+        arrays.len()
+    );
     Error::Misuse { what }
 }

@@ -3,6 +3,7 @@
 //! A stream is a pipe whose other side is a *gateway*. Where nothing else is said that is a thread of unit 0, so that a
 //! program's units do what they do with any pipe, and the gateway moves the bytes.
 
+mod bundles;
 mod carrier;
 mod control;
 mod pictures;

@@ -1,5 +1,6 @@
 //! The parallel program as a gateway sees it: a pipe, whose one reader or writer on the other side the gateway is.
 
+use super::bundles;
 use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
@@ -14,19 +15,21 @@ pub struct Written {
     stretches: Option<Stretches>,
     /// Else a step lies here.
     whole: Vec<u8>,
+    tu: u64,
+    /// Steps that were read.
+    steps: u64,
 }
 
 impl Written {
     /// Reads about `tu` bytes at a time, where that is possible.
     pub fn new(reader: Reader, tu: u64) -> Written {
         let stretches = reader.stretches(tu);
-        Written { reader, stretches, whole: Vec::new() }
+        Written { reader, stretches, whole: Vec::new(), tu, steps: 0 }
     }
 
     /// Bytes that move as a unit.
     pub fn tu_bytes(&self) -> u64 {
-        let whole = self.reader.local_len_bytes() as u64;
-        self.stretches.as_ref().map_or(whole, Stretches::len_bytes)
+        self.stretches.as_ref().map_or(self.tu, Stretches::len_bytes)
     }
 
     /// The pipe.
@@ -37,19 +40,16 @@ impl Written {
 
 impl Source for Written {
     fn open(&mut self, waits: bool) -> Result<Opened, ProgramError> {
-        let Written { reader, stretches, whole } = self;
+        let Written { reader, stretches, whole, steps, .. } = self;
         if !waits && reader.would_wait().is_some() {
             return Ok(Opened::NotYet);
         }
-        let step = match stretches {
-            Some(stretches) => reader.open_stretches(stretches)?,
-            None => {
-                let Some(_) = reader.peek()? else { return Ok(Opened::End) };
-                whole.resize(reader.local_len_bytes(), 0);
-                reader.read(whole)?
-            }
+        let (step, len) = match stretches {
+            Some(stretches) => (reader.open_stretches(stretches)?, reader.local_len_bytes()),
+            None => (bundles::pack(reader, *steps == 0, whole)?, whole.len()),
         };
-        Ok(step.map_or(Opened::End, |_| Opened::Step(reader.local_len_bytes() as u64)))
+        *steps += 1;
+        Ok(step.map_or(Opened::End, |_| Opened::Step(len as u64)))
     }
 
     fn lies(&mut self, at: &Range<u64>) -> Result<bool, ProgramError> {
@@ -67,8 +67,9 @@ impl Source for Written {
     }
 
     fn copy(&mut self, at: &Range<u64>, into: &mut [u8]) -> Result<(), ProgramError> {
-        if let Some(stretches) = &self.stretches {
-            self.reader.copy_stretch(stretches, at, into)?;
+        match &self.stretches {
+            Some(stretches) => self.reader.copy_stretch(stretches, at, into)?,
+            None => into.copy_from_slice(self.lie(at)),
         }
         Ok(())
     }
@@ -97,6 +98,7 @@ impl Read {
 impl Sink for Read {
     fn step(
         &mut self,
+        _: u64,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), StreamError>,
     ) -> Result<(), StreamError> {
         let program = |error: PipeError| StreamError::Program(error.into());

@@ -1,18 +1,18 @@
 //! What a gateway does for one stream, be it a thread of the program or a process of its own.
 
+use super::bundles::Unpacked;
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
 use super::reducers::{self, Asking, Known};
-use super::{show, Form, StreamTarget};
+use super::{bundles, show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
 use polyduct_display::{Display, DisplayError, ViewInfo};
 use polyduct_layout::{Dataset, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
-use polyduct_port::{Array, Changes, Expect, Options};
+use polyduct_port::{Array, BundleError, Changes, Expect, Options};
 use polyduct_store::npy::{descr, Header};
-use polyduct_stream::gateway::far::wire::Offer;
 use polyduct_stream::gateway::far::FarSteps;
 use polyduct_stream::gateway::lanes::Lanes;
 use polyduct_stream::gateway::receive;
@@ -169,32 +169,39 @@ fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), S
         }
         lanes => lanes,
     };
-    let reader = Reader::open(name, WHOLE, &Expect::default(), &options).map_err(program)?;
+    let arrays = job.arrays()?;
+    let opened = match arrays.iter().any(|array| !array.name.is_empty()) {
+        true => Reader::open_arrays(name, &show::everything(), &options),
+        false => Reader::open(name, WHOLE, &Expect::default(), &options),
+    };
+    let mut reader = opened.map_err(program)?;
     let dataset = *reader.dataset();
+    let fixed = Adu::Fixed(dataset.len_bytes());
     match outward {
         Outward::Display(_) => Ok(()),
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
-            carry(target, reader, lanes, (TU_BYTES, 2), &again)
+            carry(target, reader, lanes, (fixed, TU_BYTES, 2), &again)
         }
         Outward::Udp(sockets) => {
-            let mut reader = reader;
             let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
             let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
             let whole = TU_BYTES / target.place.su * target.place.su;
-            carry(target, reader, lanes, (whole, 2), &again)
+            carry(target, reader, lanes, (fixed, whole, 2), &again)
         }
         Outward::Window => {
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
             let head = Head { shape, dtype, frame: dataset.len_bytes() };
-            let mut reader = reader;
             let window = Window::create(target.name.as_ref(), head).inspect_err(|_| reader.abort())?;
-            carry(target, reader, window, (TU_BYTES, 2), &again)
+            carry(target, reader, window, (fixed, TU_BYTES, 2), &again)
         }
         Outward::Far(mut lanes) => {
-            lanes.offer(Offer { shape: dataset.shape().to_vec(), elem: dataset.elem().to_string() });
-            carry(target, reader, *lanes, FAR, &again)
+            let offer = bundles::offer(&arrays, job.units);
+            let checked = bundles::given(&offer).map_err(|e| program(PipeError::from(e)));
+            let (_, adu) = checked.inspect_err(|_| reader.abort())?;
+            lanes.offer(offer);
+            carry(target, reader, *lanes, (adu, FAR.0, FAR.1), &again)
         }
     }
 }
@@ -244,7 +251,7 @@ fn display_steps(
     let entered = display.enter(&target.name, views).map_err(listen);
     let screen = entered.inspect_err(|_| reader.abort())?;
     let most = if known.is_some() { reducers::MOST } else { reader.local_len_bytes() as u64 };
-    let format = Format::new(Adu::Changing { most }, 1, 1, 1)?;
+    let format = Format::new(Adu::Changing { most }, most.max(1), 1, 1)?;
     // Two frames of it may be on the way to each viewer, and are shared by all.
     let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));
     let shown = lease.map_err(Into::into).and_then(|lease| match known {
@@ -273,7 +280,7 @@ fn carry<L: Lanes>(
     target: &StreamTarget,
     reader: Reader,
     lanes: L,
-    (tu, buffers): (u64, u32),
+    (adu, tu, buffers): (Adu, u64, u32),
     again: &dyn Fn() -> bool,
 ) -> Result<(), StreamError> {
     let (dataset, su) = (*reader.dataset(), target.place.su);
@@ -283,7 +290,7 @@ fn carry<L: Lanes>(
     // One connection has a unit as a whole.
     let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
     let su = if whole { tu } else { su };
-    let format = Format::new(Adu::Fixed(dataset.len_bytes()), tu, su, count)?;
+    let format = Format::new(adu, tu, su, count)?;
     let lease = gateway().register(&target.to_string(), |connection| Spec {
         buffers,
         ..Spec::new(connection, Direction::Transmit, format)
@@ -307,8 +314,8 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
     let (place, asked) = (target.to_string(), stop.clone());
     options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
     let again = || stop.load(Ordering::Relaxed);
-    let register = |len| {
-        let format = Format::new(Adu::Fixed(len), TU_BYTES, TU_BYTES, 1)?;
+    let register = |adu| {
+        let format = Format::new(adu, TU_BYTES, TU_BYTES, 1)?;
         gateway().register(&place, Gateway::usual(Direction::Receive, format))
     };
     match inward {
@@ -329,25 +336,35 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             let mut sink = Read(Writer::open(name, &given, &layout, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
             steps.are_of(len);
-            let moved = receive::run(&mut Plain(steps), &mut sink, &register(len)?, (&place, len), &again);
+            let lease = register(Adu::Fixed(len))?;
+            let moved = receive::run(&mut Plain(steps), &mut sink, &lease, (&place, len), &again);
             sink.end(moved.is_ok());
             moved.map(drop)
         }
         Inward::Udp(socket) => {
             let mut sink = Read(Writer::open(name, &Given::ByReader, WHOLE, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
-            let moved = udp::receive(&socket, &mut sink, &register(len)?, (&place, len), &again);
+            let moved = udp::receive(&socket, &mut sink, &register(Adu::Fixed(len))?, (&place, len), &again);
             sink.end(moved.is_ok());
             moved.map(drop)
         }
         Inward::Far(side) => {
-            let met = FarSteps::meet(*side, job.open, &again)
-                .and_then(|steps| Ok((offered(&place, steps.offer())?, steps)));
-            let (dataset, mut steps) = met.inspect_err(|_| give_up(name, &options))?;
-            let opened = Writer::open(name, &Given::Dataset(dataset), WHOLE, &options).map_err(program);
+            let met = FarSteps::meet(*side, job.open, &again);
+            let mut steps = met.inspect_err(|_| give_up(name, &options))?;
+            let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
+            let (given, adu) = offered.map_err(|e| {
+                steps.abort(&e.to_string());
+                give_up(name, &options);
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            })?;
+            let opened = Writer::open(name, &given, bundles::ALL, &options).map_err(program);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
-            steps.are_of(dataset.len_bytes());
-            let moved = steps.run(&mut sink, &register(dataset.len_bytes())?, &again);
+            steps.are_of(adu);
+            let lease = register(adu)?;
+            let moved = match given {
+                Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), &lease, &again),
+                Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, &lease, &again),
+            };
             sink.end(moved.is_ok());
             if moved.is_ok() {
                 steps.done();
@@ -355,14 +372,6 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             moved.map(drop)
         }
     }
-}
-
-/// The array that the other site says it brings.
-fn offered(place: &str, offer: Option<&Offer>) -> Result<Dataset, StreamError> {
-    let wrong = |why: String| StreamError::Content { place: place.to_owned(), step: 0, source: why.into() };
-    let offer = offer.ok_or_else(|| wrong("no array".into()))?;
-    let elem = offer.elem.parse().map_err(|e: LayoutError| wrong(e.to_string()))?;
-    Dataset::new(&offer.shape, elem).map_err(|e| wrong(e.to_string()))
 }
 
 /// Tells a program that waits for its gateway that nothing will come.

@@ -13,13 +13,16 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// A parallel program, as a gateway gives it steps.
 pub trait Sink {
-    /// Waits for room, and has `fill` fill the next step, which the program then sees; one that is not filled whole it never
-    /// sees.
+    /// Waits for room, and has `fill` fill the next step, of `len` bytes, which the program then sees; one that is not filled
+    /// whole it never sees.
     ///
     /// # Errors
     /// The program's, and those of `fill`.
-    fn step(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Result<(), StreamError>)
-        -> Result<(), StreamError>;
+    fn step(
+        &mut self,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError>;
 }
 
 /// A socket whose bytes are waited for, and counted.
@@ -84,7 +87,7 @@ pub fn run(
     while steps.open().map_err(wrong(count))? {
         lease.offer(len)?;
         lease.wait_begun(again)?;
-        sink.step(&mut |slot| steps.fill(slot).map_err(wrong(count)))?;
+        sink.step(len, &mut |slot| steps.fill(slot).map_err(wrong(count)))?;
         lease.moved()?;
         count += 1;
     }

@@ -264,7 +264,7 @@ pub fn receive(
         lease.offer(len)?;
         lease.wait_begun(again)?;
         let (mut gathered, mut length, mut ended) = (Gathered::default(), first, false);
-        let filled = sink.step(&mut |slot| loop {
+        let filled = sink.step(len, &mut |slot| loop {
             if let Some((header, payload)) = Header::decode(&datagram[..length]) {
                 if header.end {
                     ended = true;

@@ -1,13 +1,13 @@
 //! Steps from a gateway at another site.
 //!
-//! The units of the step that the program is to have next go straight into its slot; those of later steps wait in memory,
-//! as far as this end said that it has room.
+//! The units of the step that the program is to have next wait for its slot, and go straight there; those of later steps wait
+//! in memory, as far as this end said that it has room.
 
 use super::lane::{Side, Ways};
 use super::wire::{Give, Offer, Take, TEXT_BYTES};
 use crate::gateway::receive::Sink;
 use crate::gateway::Lease;
-use crate::StreamError;
+use crate::{Adu, StreamError};
 use polyduct_message::link::net::LinkFault;
 use polyduct_os::clock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,11 +29,20 @@ struct Coming {
 }
 
 /// A step that is being put together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pieces {
+    /// Bytes of the step.
+    len: u64,
     /// Where units begin that are here, and bytes of them together.
     here: BTreeSet<u64>,
     bytes: u64,
+}
+
+impl Pieces {
+    fn is_whole(&self) -> bool {
+        // Of a step without bytes one unit tells.
+        self.bytes == self.len && !self.here.is_empty()
+    }
 }
 
 /// Steps that come over lanes.
@@ -41,11 +50,11 @@ pub struct FarSteps {
     ways: Ways,
     coming: Vec<Option<Coming>>,
     offer: Option<Offer>,
-    len: u64,
-    /// The step that the program is to have next.
+    adu: Adu,
+    /// The step that the program is to have next, and what is here of it once there is a slot.
     next: u64,
-    now: Pieces,
-    /// Those after it.
+    now: Option<Pieces>,
+    /// Those after it, and that one before: what is here of their bytes, up to the last.
     later: BTreeMap<u64, (Vec<u8>, Pieces)>,
     room: u64,
     end: Option<u64>,
@@ -66,9 +75,9 @@ impl FarSteps {
             ways,
             coming,
             offer: None,
-            len: 0,
+            adu: Adu::Fixed(0),
             next: 0,
-            now: Pieces::default(),
+            now: None,
             later: BTreeMap::new(),
             room: 0,
             end: None,
@@ -96,14 +105,14 @@ impl FarSteps {
         self.offer.as_ref()
     }
 
-    /// Each step has so many bytes: says how many there is room for.
-    pub fn are_of(&mut self, len: u64) {
-        self.len = len;
+    /// Steps have so many bytes: says how many there is room for.
+    pub fn are_of(&mut self, adu: Adu) {
+        self.adu = adu;
         self.make_room();
     }
 
     fn make_room(&mut self) {
-        let ahead = (AHEAD.0 / self.len.max(1)).clamp(AHEAD.1, AHEAD.2);
+        let ahead = (AHEAD.0 / self.adu.most().max(1)).clamp(AHEAD.1, AHEAD.2);
         self.room = self.next + ahead;
         let room = self.room;
         (0..self.coming.len() as u32).for_each(|lane| self.say(lane, &Take::Room(room)));
@@ -153,24 +162,24 @@ impl FarSteps {
     ) -> Result<u64, StreamError> {
         loop {
             // Something of the next step, or that there is none.
-            while self.end != Some(self.next) && self.now.bytes == 0 && !self.is_whole() {
-                if !self.later.contains_key(&self.next) && !self.look(&mut [])? {
+            let len = loop {
+                if self.end == Some(self.next) {
+                    lease.no_more()?;
+                    return Ok(self.next);
+                }
+                if let Some((_, pieces)) = self.later.get(&self.next) {
+                    break pieces.len;
+                }
+                if !self.look(&mut [])? {
                     self.wait(stop)?;
                 }
-                if self.later.contains_key(&self.next) {
-                    break;
-                }
-            }
-            if self.end == Some(self.next) {
-                lease.no_more()?;
-                return Ok(self.next);
-            }
-            lease.offer(self.len)?;
+            };
+            lease.offer(len)?;
             lease.wait_begun(stop)?;
-            sink.step(&mut |slot| self.fill(slot, stop))?;
+            sink.step(len, &mut |slot| self.fill(slot, stop))?;
             lease.moved()?;
             self.next += 1;
-            self.now = Pieces::default();
+            self.now = None;
             self.make_room();
         }
     }
@@ -180,25 +189,28 @@ impl FarSteps {
         (0..self.coming.len() as u32).for_each(|lane| self.say(lane, &Take::Done));
     }
 
-    fn is_whole(&self) -> bool {
-        // Of a step without bytes one unit tells.
-        self.now.bytes == self.len && !self.now.here.is_empty()
-    }
-
     /// Fills the program's slot with the next step.
     fn fill(&mut self, slot: &mut [u8], stop: &dyn Fn() -> bool) -> Result<(), StreamError> {
         if let Some((bytes, pieces)) = self.later.remove(&self.next) {
             let len = bytes.len().min(slot.len());
             slot[..len].copy_from_slice(&bytes[..len]);
-            self.now = pieces;
+            self.now = Some(pieces);
             // What comes of it right now goes on behind what is here.
         }
-        while !self.is_whole() {
+        while !self.now.as_ref().is_some_and(Pieces::is_whole) {
             if !self.look(slot)? {
                 self.wait(stop)?;
             }
         }
         Ok(())
+    }
+
+    /// What is here of a step that the program has not had.
+    fn pieces(&mut self, adu: u64) -> Option<&mut Pieces> {
+        match &mut self.now {
+            Some(now) if adu == self.next => Some(now),
+            _ => self.later.get_mut(&adu).map(|(_, pieces)| pieces),
+        }
     }
 
     fn wait(&mut self, stop: &dyn Fn() -> bool) -> Result<(), StreamError> {
@@ -219,7 +231,7 @@ impl FarSteps {
         let mut any = false;
         while let Some(lane) = self.ways.poll(clock::now())? {
             self.coming[lane as usize] = None;
-            if self.len > 0 || self.room > 0 {
+            if self.room > 0 {
                 let room = self.room;
                 self.say(lane, &Take::Room(room));
             }
@@ -259,21 +271,24 @@ impl FarSteps {
         match said {
             Give::Offer(offer) => {
                 let known = self.offer.get_or_insert_with(|| offer.clone());
-                let wrong =
-                    offer.elem.len() > TEXT_BYTES || offer.shape.len() > TEXT_BYTES || *known != offer;
-                match wrong {
-                    true => Err(side.broken(self.next, "the other end offers something else")),
-                    false => Ok(()),
+                match *known == offer {
+                    true => Ok(()),
+                    false => Err(side.broken(self.next, "the other end offers something else")),
                 }
             }
             Give::Unit { adu, adu_len, at, len } => {
                 let fits =
-                    adu_len == self.len && at.checked_add(len.into()).is_some_and(|end| end <= adu_len);
+                    self.adu.fits(adu_len) && at.checked_add(len.into()).is_some_and(|end| end <= adu_len);
                 let whole = len > 0 || adu_len == 0;
-                if !fits || !whole || adu >= self.room {
-                    return Err(
-                        side.broken(adu, format!("a unit of {len} bytes at {at} of {adu_len} in step {adu}"))
-                    );
+                let new = || Pieces { len: adu_len, here: BTreeSet::new(), bytes: 0 };
+                let is_due = adu > self.next || (adu == self.next && self.now.is_none());
+                if is_due && adu < self.room {
+                    self.later.entry(adu).or_insert_with(|| (Vec::new(), new()));
+                }
+                let differs = self.pieces(adu).is_some_and(|pieces| pieces.len != adu_len);
+                if !fits || !whole || adu >= self.room || differs {
+                    let what = format!("a unit of {len} bytes at {at} of {adu_len} in step {adu}");
+                    return Err(self.ways.side.broken(adu, what));
                 }
                 self.coming[lane as usize] = Some(Coming { adu, at, len, have: 0 });
                 Ok(())
@@ -294,22 +309,26 @@ impl FarSteps {
     /// Takes bytes of a unit; `false` where none have come.
     fn take(&mut self, lane: u32, mut coming: Coming, slot: &mut [u8]) -> Result<bool, StreamError> {
         let Coming { adu, at, len, have } = coming;
-        let known = adu < self.next
-            || (adu == self.next && self.now.here.contains(&at))
-            || self.later.get(&adu).is_some_and(|(_, pieces)| pieces.here.contains(&at));
-        let at_once = adu == self.next && slot.len() as u64 == self.len && !self.later.contains_key(&adu);
+        if adu == self.next && self.now.is_none() {
+            self.coming[lane as usize] = Some(coming);
+            return Ok(false);
+        }
+        let known = self.pieces(adu).is_none_or(|pieces| pieces.here.contains(&at));
         let place = at as usize + have as usize..at as usize + len as usize;
-        let into = match (known, at_once) {
-            (true, _) => {
-                self.again.resize(len as usize, 0);
-                &mut self.again[have as usize..]
+        let FarSteps { again, later, .. } = self;
+        let into = match later.get_mut(&adu) {
+            _ if known => {
+                again.resize(len as usize, 0);
+                again.get_mut(have as usize..)
             }
-            (false, true) => &mut slot[place],
-            (false, false) => {
-                let all = self.len as usize;
-                let (bytes, _) = self.later.entry(adu).or_insert_with(|| (vec![0; all], Pieces::default()));
-                &mut bytes[place]
+            None => slot.get_mut(place),
+            Some((bytes, pieces)) => {
+                make_room(bytes, place.end, pieces.len).and_then(|()| bytes.get_mut(place))
             }
+        };
+        let Some(into) = into else {
+            let what = format!("{}: no room for step {adu}", self.ways.side);
+            return Err(StreamError::System { what });
         };
         let Some(channel) = self.ways.channel(lane) else { return Ok(false) };
         let came = match into.is_empty() {
@@ -331,19 +350,24 @@ impl FarSteps {
             self.coming[lane as usize] = Some(coming);
             return Ok(true);
         }
-        if !known {
-            let pieces = match self.later.get_mut(&adu).filter(|_| !at_once) {
-                Some((_, pieces)) => pieces,
-                None => &mut self.now,
-            };
+        if let Some(pieces) = self.pieces(adu) {
             if pieces.here.insert(at) {
                 pieces.bytes += u64::from(len);
             }
-            if pieces.bytes > self.len {
+            if pieces.bytes > pieces.len {
                 return Err(self.ways.side.broken(adu, "units that overlap"));
             }
         }
         self.say(lane, &Take::Taken { adu, at, len });
         Ok(true)
     }
+}
+
+/// Has memory for the first `end` bytes of a step of `len`: what is said is believed when it comes.
+fn make_room(bytes: &mut Vec<u8>, end: usize, len: u64) -> Option<()> {
+    if bytes.len() < end {
+        bytes.try_reserve_exact(usize::try_from(len).ok()?.saturating_sub(bytes.len())).ok()?;
+        bytes.resize(end, 0);
+    }
+    Some(())
 }

@@ -4,11 +4,12 @@
 //! that receives says [`Take`]. Each is a message of its lane's [channel](polyduct_message::link::net::channel);
 //! the bytes of a unit follow behind [`Give::Unit`].
 
+use polyduct_port::Changes;
 use serde::{Deserialize, Serialize};
 
 /// What this speaks: raised by every change.
-pub const VERSION: u32 = 1;
-/// The most dimensions and the longest texts that are taken from the other end.
+pub const VERSION: u32 = 2;
+/// The longest reason that is taken from the other end.
 pub const TEXT_BYTES: usize = 1024;
 
 /// Two gateways know a stream by this, when a lane is made again: drawn by each for itself.
@@ -42,13 +43,24 @@ pub enum Answer {
     Refused(String),
 }
 
-/// What a stream has.
+/// What a stream has: one array without a name, whose bytes a step is, or arrays with names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The shape of the array.
+    /// The arrays.
+    pub arrays: Vec<Offered>,
+}
+
+/// An array of an [`Offer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Its name; empty for the only one that has none.
+    pub name: String,
+    /// Its shape; the most of one whose size changes.
     pub shape: Vec<u64>,
     /// Its element type.
     pub elem: String,
+    /// Whether its size changes from step to step, or it is constant.
+    pub open: Option<Changes>,
 }
 
 /// From the gateway that transmits.
