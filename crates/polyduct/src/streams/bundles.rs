@@ -1,8 +1,8 @@
 //! Several arrays between sites: what is offered of them, and their steps as bytes.
 //!
-//! A step begins with numbers, 8 bytes each, the lowest first: of each array whose size changes, in their order, the size of its
-//! open dimension or else its shape; and last the bytes of the values. Then come the bytes of the arrays in their order, those
-//! that are constant behind the others, and with the first step alone; and the values.
+//! A step begins with numbers, 8 bytes each, the lowest first: of each array whose size changes, in their order, the
+//! size of its open dimension or else its shape; and last the bytes of the values. Then come the bytes of the arrays
+//! in their order, those that are constant behind the others, and with the first step alone; and the values.
 
 use polyduct_layout::Dataset;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
@@ -17,7 +17,8 @@ const WORD: usize = 8;
 /// How a gateway has an array that comes from another site: any layout can be had of it, and any conversion.
 pub const ALL: &str = "...";
 
-/// What the other site is told of the arrays of a program of so many units: of an open dimension what all bring together.
+/// What the other site is told of the arrays of a program of so many units: of an open dimension what all bring
+/// together.
 pub fn offer(arrays: &[Array], units: u32) -> Offer {
     let one = |array: &Array| {
         let mut shape = array.dataset.shape().to_vec();
@@ -71,7 +72,8 @@ fn order(arrays: &[ArrayPart]) -> Vec<usize> {
     order
 }
 
-/// Waits for the next step, and reads it as bytes, if it is not the `first` without what is constant. `None` at the end.
+/// Waits for the next step, and reads it as bytes: if it is not the `first`, without what is constant. `None` at the
+/// end.
 ///
 /// # Errors
 /// As [`Reader::read`].
@@ -199,6 +201,7 @@ mod tests {
     use super::*;
     use polyduct_port::{Options, Rule};
     use proptest::prelude::*;
+    use std::cell::RefCell;
     use std::thread;
 
     fn array(name: &str, shape: &[u64], open: Option<Changes>) -> Offered {
@@ -267,7 +270,7 @@ mod tests {
         pack(&mut reader, true, &mut back).unwrap().unwrap();
         assert_eq!(back, first);
         assert!(give(&first).is_err(), "what is constant comes once");
-        let mut hear = |bytes: &[u8], valid: bool| match give(bytes) {
+        let hear = RefCell::new(|bytes: &[u8], valid: bool| match give(bytes) {
             Ok(()) => {
                 pack(&mut reader, false, &mut back).unwrap().unwrap();
                 assert_eq!(back, bytes);
@@ -275,14 +278,14 @@ mod tests {
             Err(error) => {
                 assert!(!valid && matches!(error, StreamError::Content { step: 1.., .. }), "{error}");
             }
-        };
+        });
         let mut runner = proptest::test_runner::TestRunner::default();
         let mesh = (0u64..5, 0u64..5);
         let change = (0usize..120, any::<u8>(), 0usize..3);
         let cases = (0u64..10, mesh, proptest::collection::vec(any::<u8>(), 0..20), change);
         let ran = runner.run(&cases, |(x, (rows, columns), values, (at, byte, how))| {
             let good = step(x, [rows, columns], &values, b"");
-            hear(&good, true);
+            hear.borrow_mut()(&good, true);
             let mut bad = good.clone();
             let at = at % bad.len();
             match how {
@@ -290,7 +293,7 @@ mod tests {
                 1 => bad.truncate(at),
                 _ => bad.push(byte),
             }
-            hear(&bad, bad == good);
+            hear.borrow_mut()(&bad, bad == good);
             Ok(())
         });
         ran.unwrap();

@@ -1,7 +1,7 @@
 //! Steps from a gateway at another site.
 //!
-//! The units of the step that the program is to have next wait for its slot, and go straight there; those of later steps wait
-//! in memory, as far as this end said that it has room.
+//! The units of the step that the program is to have next wait for its slot, and go straight there; those of later steps
+//! wait in memory, as far as this end said that it has room.
 
 use super::lane::{Side, Ways};
 use super::wire::{Give, Offer, Take, TEXT_BYTES};
