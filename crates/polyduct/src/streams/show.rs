@@ -12,9 +12,11 @@ use polyduct_os::poll::{poll, PollItem};
 use polyduct_pipe::{Given, Reader};
 use polyduct_port::values::{unpack, Value};
 use polyduct_port::{Array, ArrayPart, PortError, Rule};
+use polyduct_store::file::values;
 use polyduct_stream::gateway::Lease;
 use polyduct_stream::StreamError;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -271,29 +273,9 @@ fn read(
     Ok(parts.iter().map(|part| all.slice(part.at.clone())).collect())
 }
 
-/// Values as a page shows them.
+/// Values as a page shows them; of what JSON cannot have it says what that is.
 fn json(packed: &[u8]) -> serde_json::Map<String, serde_json::Value> {
-    let values = unpack(packed).unwrap_or_default();
-    values.into_iter().map(|(name, value)| (name, to_json(&value))).collect()
-}
-
-fn to_json(value: &Value) -> serde_json::Value {
-    match value {
-        Value::Nil | Value::Ext(..) => serde_json::Value::Null,
-        Value::Boolean(b) => (*b).into(),
-        Value::Integer(n) => {
-            n.as_i64().map(Into::into).or_else(|| n.as_u64().map(Into::into)).unwrap_or_default()
-        }
-        Value::F32(x) => f64::from(*x).into(),
-        Value::F64(x) => (*x).into(),
-        Value::String(text) => text.as_str().unwrap_or_default().into(),
-        Value::Binary(bytes) => format!("{} bytes", bytes.len()).into(),
-        Value::Array(list) => list.iter().map(to_json).collect(),
-        Value::Map(map) => {
-            let named = |(name, value): &(Value, Value)| {
-                (name.as_str().unwrap_or_default().to_owned(), to_json(value))
-            };
-            map.iter().map(named).collect()
-        }
-    }
+    let says = |what: String| Ok::<_, Infallible>(what.into());
+    let shown = |(name, value): (String, Value)| (name, values::json(&value, &says).unwrap_or_default());
+    unpack(packed).unwrap_or_default().into_iter().map(shown).collect()
 }

@@ -58,7 +58,7 @@ mod stretch;
 mod target;
 mod together;
 mod tree;
-pub(crate) mod values;
+pub mod values;
 #[doc(hidden)]
 pub mod wire;
 mod work;

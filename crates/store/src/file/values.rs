@@ -29,7 +29,7 @@ pub fn to_json(packed: &[u8], path: &str) -> Result<String, FileError> {
     }
     let mut object = serde_json::Map::new();
     for (name, value) in named {
-        let json = json(&value).map_err(|what| refuse(format!("{name:?} with {what}")))?;
+        let json = json(&value, &|what| Err(refuse(format!("{name:?} with {what}"))))?;
         object.insert(name, json);
     }
     Ok(Json::Object(object).to_string())
@@ -41,9 +41,13 @@ pub fn from_json(text: &str) -> Vec<u8> {
     pack(object.into_iter().map(|(name, json)| (name, value(json))).collect()).unwrap_or_default()
 }
 
-/// A value as JSON; for what JSON cannot have, what that is.
-fn json(value: &Value) -> Result<Json, String> {
-    let float = |n: f64| serde_json::Number::from_f64(n).map(Json::from).ok_or_else(|| n.to_string());
+/// A value as JSON; `unfit` is told of what JSON cannot have, and gives what is there instead.
+///
+/// # Errors
+/// Those of `unfit`.
+pub fn json<E>(value: &Value, unfit: &impl Fn(String) -> Result<Json, E>) -> Result<Json, E> {
+    let float =
+        |n: f64| serde_json::Number::from_f64(n).map_or_else(|| unfit(n.to_string()), |n| Ok(n.into()));
     Ok(match value {
         Value::Nil => Json::Null,
         Value::Boolean(flag) => Json::Bool(*flag),
@@ -53,17 +57,19 @@ fn json(value: &Value) -> Result<Json, String> {
         },
         Value::F32(n) => float((*n).into())?,
         Value::F64(n) => float(*n)?,
-        Value::String(text) => text.as_str().ok_or("text that is not in UTF-8")?.into(),
-        Value::Array(list) => Json::Array(list.iter().map(json).collect::<Result<_, _>>()?),
+        Value::String(text) => {
+            text.as_str().map_or_else(|| unfit("text that is not in UTF-8".into()), |text| Ok(text.into()))?
+        }
+        Value::Array(list) => Json::Array(list.iter().map(|one| json(one, unfit)).collect::<Result<_, _>>()?),
         Value::Map(map) => {
             let pair = |(key, value): &(Value, Value)| match key.as_str() {
-                Some(key) => Ok((key.to_owned(), json(value)?)),
-                None => Err(format!("the key {key}, which is no text")),
+                Some(key) => Ok((key.to_owned(), json(value, unfit)?)),
+                None => Ok((key.to_string(), unfit(format!("the key {key}, which is no text"))?)),
             };
-            Json::Object(map.iter().map(pair).collect::<Result<_, String>>()?)
+            Json::Object(map.iter().map(pair).collect::<Result<_, E>>()?)
         }
-        Value::Binary(_) => return Err("bytes".into()),
-        Value::Ext(..) => return Err("a type of its own".into()),
+        Value::Binary(_) => unfit("bytes".into())?,
+        Value::Ext(..) => unfit("a type of its own".into())?,
     })
 }
 
