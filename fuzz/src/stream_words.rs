@@ -6,7 +6,7 @@
 mod driver;
 mod words;
 
-use polyduct_port::Changes;
+use polyduct::Changes;
 use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Offered, Take};
 use polyduct_stream::gateway::udp::{Header, HEADER};
 use words::{read, say};

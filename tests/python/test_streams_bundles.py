@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Process, together
+from test_gateway import Gateway
 from test_streams_far import KEY, Middle
 
 import polyduct
@@ -72,6 +74,16 @@ def test_each_array_has_a_layout_on_each_side(port: int, listens: str) -> None:
         return source.stats().steps
 
     assert together(*state(out, 6), *units(2, read, "r"))[UNITS:] == [6, 6]
+
+
+def test_gateways_of_their_own_carry_them(port: int) -> None:
+    one = Gateway(f"bundles-{os.getpid()}")
+    try:
+        behind = f"?gateway={one.name}"
+        writers = changing(f"stream://127.0.0.1:{port}/p{behind}", 5)
+        together(*writers, *follow(f"stream://:{port}/p{behind}", 5, 2))
+    finally:
+        assert one.end() == 0
 
 
 def test_a_reader_takes_what_it_names_as_it_wants_it(port: int) -> None:
