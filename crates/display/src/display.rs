@@ -152,6 +152,11 @@ impl Show {
         self.hub.publish(&self.name, self.program, frame)
     }
 
+    /// Tells viewers something of the program, which goes on.
+    pub fn note(&self, what: &str) {
+        self.hub.note(&self.name, self.program, what);
+    }
+
     /// The program has died; viewers keep the last frame, and are told why.
     pub fn lost(self, why: &str) {
         self.hub.leave(&self.name, self.program, State::Lost(why.into()));

@@ -155,6 +155,18 @@ impl Hub {
         Ok(())
     }
 
+    /// Something that viewers are to know of a program.
+    pub(crate) fn note(&self, name: &str, program: u64, what: &str) {
+        let mut places = self.lock();
+        let place = places.all.get_mut(name);
+        if let Some(place) = place.filter(|p| p.program == program && p.state == State::Running) {
+            place.state_text = wire::noted(&place.state, what);
+            place.changes += 1;
+        }
+        drop(places);
+        self.signal();
+    }
+
     /// A program is gone. What it says after that counts no more.
     pub(crate) fn leave(&self, name: &str, program: u64, state: State) {
         let mut places = self.lock();

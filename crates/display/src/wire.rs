@@ -115,7 +115,12 @@ pub(crate) fn hello(name: &str, views: &[ViewInfo]) -> Bytes {
 
 /// Tells a page whether the program is there.
 pub(crate) fn state(state: &State) -> Bytes {
-    text(&json!({"type": "state", "state": state.name(), "why": state.why()}))
+    noted(state, state.why())
+}
+
+/// The same, and what else there is to say.
+pub(crate) fn noted(state: &State, why: &str) -> Bytes {
+    text(&json!({"type": "state", "state": state.name(), "why": why}))
 }
 
 /// A frame as the pieces of one binary message. Of the arrays nothing is copied.

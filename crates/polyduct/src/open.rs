@@ -313,7 +313,7 @@ impl Open {
     fn write_given(mut self, given: &Given, layout: &str) -> Result<Writer, Error> {
         self.place()?;
         let target = self.target(Mode::Write)?;
-        if self.policy.is_none() && target.is_display() {
+        if self.policy.is_none() && target.shows_newest() {
             // Who looks never delays the program.
             self.options.port.policy = Policy::Latest;
         }

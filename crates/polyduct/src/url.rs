@@ -5,7 +5,7 @@ use crate::Error;
 use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::PipeAddress;
 use polyduct_stream::format::MAX_LANES;
-use polyduct_stream::{Place, Protocol};
+use polyduct_stream::{Place, Protocol, Ties};
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -50,9 +50,9 @@ pub struct Keeps {
 }
 
 impl Target {
-    /// Whether people look at it.
-    pub fn is_display(&self) -> bool {
-        matches!(self, Target::Stream(target) if target.place.protocol == Protocol::Display)
+    /// Whether people look at the newest step of it; parts of a page show each.
+    pub fn shows_newest(&self) -> bool {
+        matches!(self, Target::Stream(target) if target.place.protocol == Protocol::Display && target.part.is_none())
     }
 
     /// What it has a place for besides data.
@@ -206,14 +206,8 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
         return match path {
             "" => bad("expected window:PATH, a file that other programs map"),
             path => {
-                let (place, name) = (Place::new(Protocol::Window, None, 0), path.to_owned());
-                Ok(Target::Stream(StreamTarget {
-                    place,
-                    name,
-                    form: Form::Raw,
-                    gateway: None,
-                    reshuffle: None,
-                }))
+                let place = Place::new(Protocol::Window, None, 0);
+                Ok(Target::Stream(StreamTarget { name: path.to_owned(), ..StreamTarget::new(place) }))
             }
         };
     }
@@ -284,13 +278,8 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
         "stream" => Protocol::Far,
         _ => Protocol::Display,
     };
-    let mut target = StreamTarget {
-        place: Place::new(protocol, Some(&host).filter(|_| !listens).map(|host| &host[..]), port),
-        name: String::new(),
-        form: Form::Raw,
-        gateway: None,
-        reshuffle: None,
-    };
+    let place = Place::new(protocol, Some(&host).filter(|_| !listens).map(|host| &host[..]), port);
+    let mut target = StreamTarget::new(place);
     let chars = |byte: usize| text[..byte].chars().count();
     let mut end = end;
     if matches!(protocol, Protocol::Far | Protocol::Display) {
@@ -344,16 +333,67 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 name if is_gateway(name) => target.gateway = Some(name.to_owned()),
                 _ => return wrong("a gateway's name: 1 to 40 letters, digits, ., _ and -"),
             },
-            _ => {
-                return Err((
-                    chars(at),
-                    "expected form=, lanes=, su=, packet=, reshuffle= or gateway=".into(),
-                ))
-            }
+            "part" if protocol == Protocol::Display => match value {
+                name if is_gateway(name) => target.part = Some(name.to_owned()),
+                _ => return wrong(NAMES),
+            },
+            _ => match tie(&mut target.ties, name, value) {
+                Tied::Is => {}
+                Tied::Wrong(expected) => return wrong(expected),
+                Tied::Unknown => {
+                    let expected = "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, connection=, after=, group=, \
+                    members=, priority=, quantum= or permanent=";
+                    return Err((chars(at), expected.into()));
+                }
+            },
         }
         at += word.len() + 1;
     }
-    Ok(target)
+    let (StreamTarget { ties, part, .. }, whole) = (&target, chars(end));
+    match (part, &ties.group, ties.members) {
+        (None, None, Some(_)) => Err((whole, "members: expected group= with it".into())),
+        (Some(_), Some(_), _) => {
+            Err((whole, "part: expected no group= with it: the parts of a page are one".into()))
+        }
+        (Some(_), _, None) => {
+            Err((whole, "part: expected members= with it, how many parts the page has,".into()))
+        }
+        _ => Ok(target),
+    }
+}
+
+/// What a name of a group, a connection, a part may be.
+const NAMES: &str = "a name: 1 to 40 letters, digits, ., _ and -";
+
+enum Tied {
+    Is,
+    Wrong(&'static str),
+    Unknown,
+}
+
+/// Understands an option that ties a stream to others.
+fn tie(ties: &mut Ties, name: &str, value: &str) -> Tied {
+    let called = || Some(value).filter(|name| is_gateway(name)).map(str::to_owned);
+    let (is, expected) = match name {
+        "connection" => (called().map(|name| ties.connection = Some(name)), NAMES),
+        "after" => (called().map(|name| ties.after = Some(name)), NAMES),
+        "group" => (called().map(|name| ties.group = Some(name)), NAMES),
+        "members" => {
+            let number = value.parse().ok().filter(|members| (1..=4096).contains(members));
+            (number.map(|members| ties.members = Some(members)), "1 to 4096")
+        }
+        "priority" => (value.parse().ok().map(|priority| ties.priority = priority), "a whole number"),
+        "quantum" => {
+            let steps = value.parse().ok().filter(|steps| *steps > 0);
+            (steps.map(|steps| ties.quantum = steps), "at least 1 step")
+        }
+        "permanent" => {
+            let yes = ["no", "yes"].iter().position(|word| *word == value);
+            (yes.map(|yes| ties.permanent = yes == 1), "yes or no")
+        }
+        _ => return Tied::Unknown,
+    };
+    is.map_or(Tied::Wrong(expected), |()| Tied::Is)
 }
 
 /// Whether a gateway may have this name.
@@ -454,6 +494,36 @@ mod tests {
         }
         let error = meeting("pipe://host:1/x").unwrap_err().to_string();
         assert!(error.contains("tcp://HOST:PORT"), "{error}");
+    }
+
+    #[test]
+    fn streams_say_what_they_are_tied_to() {
+        let ties = |options: &str| match read(&format!("tcp://h:1?lanes=2&{options}")) {
+            Ok(Target::Stream(target)) => Ok(target.ties),
+            other => Err(format!("{other:?}")),
+        };
+        let name = |name: &str| Some(name.to_owned());
+        let all = "connection=a&after=b&group=c-1&members=4&priority=-3&quantum=2&permanent=yes";
+        let (connection, after, group, members) = (name("a"), name("b"), name("c-1"), Some(4));
+        let expected = Ties { connection, after, group, members, quantum: 2, priority: -3, permanent: true };
+        assert_eq!(ties(all), Ok(expected));
+        assert_eq!(ties("permanent=no"), Ok(Ties::default()));
+        for wrong in [
+            "members=3",
+            "group=a/b",
+            "group=",
+            "quantum=0",
+            "priority=x",
+            "permanent=1",
+            "members=0",
+            "part=a",
+        ] {
+            let error = ties(wrong).unwrap_err();
+            assert!(error.contains("expected") && error.contains("at character"), "{error}");
+        }
+        let part = |options: &str| read(&format!("display://:1/page?{options}"));
+        assert!(part("part=left&members=2").is_ok());
+        assert!(part("part=left").is_err() && part("part=left&members=2&group=a").is_err());
     }
 
     #[test]

@@ -44,6 +44,32 @@ pub enum Direction {
     Receive,
 }
 
+/// What the owner of a stream says of it and of others: options of a place's URL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ties {
+    /// Streams of a connection of this name move one after the other, in the order in which they came.
+    pub connection: Option<String>,
+    /// It begins when the streams of the connection of this name that are there have ended.
+    pub after: Option<String>,
+    /// Streams of a group of this name move in lock step.
+    pub group: Option<String>,
+    /// How many of the group there are to be before any of it begins.
+    pub members: Option<u32>,
+    /// Steps that it moves before it gives way to others that wait.
+    pub quantum: u32,
+    /// Streams of a higher priority go first.
+    pub priority: i32,
+    /// Whether its buffers and lanes are its own.
+    pub permanent: bool,
+}
+
+impl Default for Ties {
+    fn default() -> Ties {
+        let (connection, after, group, members) = (None, None, None, None);
+        Ties { connection, after, group, members, quantum: 1, priority: 0, permanent: false }
+    }
+}
+
 /// A stream that is to be registered.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -115,6 +141,10 @@ pub enum WaitsFor {
     Stream(StreamId),
     /// For another of its group, which is a step behind.
     Group(StreamId),
+    /// For so many of its group that have not come.
+    Members(u32),
+    /// For its program, which has not said what comes.
+    Program,
     /// For a step.
     Data,
 }
@@ -126,7 +156,9 @@ pub struct StreamStatus {
     pub stream: StreamId,
     /// Its connection.
     pub connection: ConnectionId,
-    /// What the connection was said to be.
+    /// That one's name, if it has one.
+    pub connection_name: Option<String>,
+    /// Where it goes, or comes from.
     pub name: String,
     /// Which way it goes.
     pub direction: Direction,
@@ -135,6 +167,8 @@ pub struct StreamStatus {
     pub state: State,
     /// Its group.
     pub group: Option<GroupId>,
+    /// That one's name, if it has one.
+    pub group_name: Option<String>,
     /// Its priority.
     pub priority: i32,
     /// Its quantum, in steps.

@@ -2,7 +2,8 @@
 //!
 //! * The streams of a connection move one after the other, in the order of registration.
 //! * *Sequencing*: a stream begins when those that it comes after have ended.
-//! * *Synchronisation*: of a group nobody begins step k+1 before all have moved step k.
+//! * *Synchronisation*: of a group nobody begins step k+1 before all have moved step k; of one that has a number of members
+//!   nobody begins before so many have come.
 //!
 //! Waits that would never end are refused when a stream is registered: see [`Dependences::check`].
 
@@ -15,7 +16,20 @@ struct Node {
     connection: ConnectionId,
     after: Vec<StreamId>,
     group: Option<GroupId>,
+    /// At which step of its group it came.
+    first: u64,
     moved: u64,
+}
+
+/// A group in lock step.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    /// Those that have not ended.
+    there: BTreeSet<StreamId>,
+    /// How many there are to be before any begins; 0 where all that come are.
+    members: u32,
+    /// How many have come.
+    came: u32,
 }
 
 /// The order of all streams that have not ended.
@@ -24,7 +38,7 @@ pub struct Dependences {
     nodes: BTreeMap<StreamId, Node>,
     /// Those of each connection, and of each group.
     lines: BTreeMap<ConnectionId, BTreeSet<StreamId>>,
-    groups: BTreeMap<GroupId, BTreeSet<StreamId>>,
+    groups: BTreeMap<GroupId, Group>,
 }
 
 impl Dependences {
@@ -48,18 +62,33 @@ impl Dependences {
             while let Some(id) = to_see.pop() {
                 let Some(node) = self.nodes.get(&id).filter(|_| seen.insert(id)) else { continue };
                 if node.group == Some(group) {
-                    return Err(ControlError::Cycle { group, stream: first });
+                    let (group_name, place) = (String::new(), String::new());
+                    return Err(ControlError::Cycle { group, group_name, stream: first, place });
                 }
                 to_see.extend(&node.after);
                 to_see.extend(self.lines.get(&node.connection).and_then(|line| line.range(..id).next_back()));
-                to_see.extend(node.group.and_then(|group| self.groups.get(&group)).into_iter().flatten());
+                to_see.extend(self.members(node.group));
             }
         }
         Ok(())
     }
 
+    fn members(&self, group: Option<GroupId>) -> impl Iterator<Item = &StreamId> {
+        group.and_then(|group| self.groups.get(&group)).into_iter().flat_map(|group| &group.there)
+    }
+
+    /// How many the group is to have, and how many have come; `None` where none of it is there.
+    pub fn group(&self, group: GroupId) -> Option<(u32, u32)> {
+        self.groups.get(&group).map(|group| (group.members, group.came))
+    }
+
+    /// Of the group nobody begins before so many have come: said before the first of them.
+    pub fn expect(&mut self, group: GroupId, members: u32) {
+        self.groups.entry(group).or_default().members = members;
+    }
+
     /// Adds a stream that was [checked](Self::check), with a number above all others'. Those that it comes after and that
-    /// there are not have ended.
+    /// there are not have ended. One that comes to a group that moves goes on from there.
     pub fn add(
         &mut self,
         id: StreamId,
@@ -68,10 +97,14 @@ impl Dependences {
         group: Option<GroupId>,
     ) {
         self.lines.entry(connection).or_default().insert(id);
+        let last = |id: &StreamId| self.nodes.get(id).map(|node| node.first + node.moved);
+        let first = self.members(group).filter_map(last).min().unwrap_or(0);
         if let Some(group) = group {
-            self.groups.entry(group).or_default().insert(id);
+            let group = self.groups.entry(group).or_default();
+            group.there.insert(id);
+            group.came += 1;
         }
-        self.nodes.insert(id, Node { connection, after: after.to_vec(), group, moved: 0 });
+        self.nodes.insert(id, Node { connection, after: after.to_vec(), group, first, moved: 0 });
     }
 
     /// What the stream's step number `begun`, the next one, waits for; `None` where it may begin.
@@ -82,9 +115,14 @@ impl Dependences {
         if let Some(first) = before.or_else(|| after.next()) {
             return Some(WaitsFor::Stream(*first));
         }
-        let mut members = self.groups.get(&node.group?)?.iter();
-        let behind = |other: &&StreamId| self.nodes.get(other).is_some_and(|node| node.moved < begun);
-        members.find(behind).map(|other| WaitsFor::Group(*other))
+        let group = self.groups.get(&node.group?)?;
+        if group.came < group.members {
+            return Some(WaitsFor::Members(group.members - group.came));
+        }
+        let step = node.first + begun;
+        let behind =
+            |other: &&StreamId| self.nodes.get(other).is_some_and(|node| node.first + node.moved < step);
+        group.there.iter().find(behind).map(|other| WaitsFor::Group(*other))
     }
 
     /// One more step of the stream was moved.
@@ -97,16 +135,20 @@ impl Dependences {
     /// The stream has ended: nobody waits for it any more.
     pub fn ended(&mut self, id: StreamId) {
         let Some(node) = self.nodes.remove(&id) else { return };
-        leave(&mut self.lines, node.connection, id);
-        node.group.into_iter().for_each(|group| leave(&mut self.groups, group, id));
-    }
-}
-
-fn leave<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<StreamId>>, key: K, id: StreamId) {
-    let Some(set) = sets.get_mut(&key) else { return };
-    set.remove(&id);
-    if set.is_empty() {
-        sets.remove(&key);
+        if let Some(line) = self.lines.get_mut(&node.connection) {
+            line.remove(&id);
+            if line.is_empty() {
+                self.lines.remove(&node.connection);
+            }
+        }
+        let Some((name, group)) = node.group.and_then(|name| Some((name, self.groups.get_mut(&name)?)))
+        else {
+            return;
+        };
+        group.there.remove(&id);
+        if group.there.is_empty() {
+            self.groups.remove(&name);
+        }
     }
 }
 
@@ -153,6 +195,28 @@ mod tests {
         d.moved(StreamId(0));
         d.ended(StreamId(1));
         assert_eq!(d.waits(StreamId(0), 2), None, "nobody waits for one that has ended");
+    }
+
+    #[test]
+    fn a_group_begins_when_its_members_have_come_and_who_comes_later_goes_on_from_there() {
+        let mut d = Dependences::default();
+        d.expect(GroupId(0), 2);
+        assert!(add(&mut d, 0, 0, &[], G));
+        assert_eq!(d.waits(StreamId(0), 0), Some(WaitsFor::Members(1)));
+        assert!(add(&mut d, 1, 1, &[], G));
+        assert_eq!((d.group(GroupId(0)), d.waits(StreamId(0), 0)), (Some((2, 2)), None));
+        d.ended(StreamId(1));
+        assert_eq!(d.waits(StreamId(0), 0), None, "it was there");
+        (0..5).for_each(|_| d.moved(StreamId(0)));
+        assert!(add(&mut d, 2, 2, &[], G));
+        assert_eq!((d.waits(StreamId(0), 5), d.waits(StreamId(2), 0)), (None, None));
+        d.moved(StreamId(0));
+        assert_eq!(d.waits(StreamId(0), 6), Some(WaitsFor::Group(StreamId(2))));
+        d.moved(StreamId(2));
+        assert_eq!((d.waits(StreamId(0), 6), d.waits(StreamId(2), 1)), (None, None));
+        d.ended(StreamId(0));
+        d.ended(StreamId(2));
+        assert_eq!(d.group(GroupId(0)), None);
     }
 
     #[test]

@@ -145,13 +145,28 @@ pub enum ControlError {
     },
     /// The stream would wait for one that waits for it.
     #[error(
-        "a stream in group {group} would wait for the end of stream {stream}, which waits for that group at each step"
+        "a stream in group {group}{} would wait for the end of stream {stream}{}, which waits for that group at each step",
+        called(group_name), called(place)
     )]
     Cycle {
         /// The group in lock step.
         group: GroupId,
+        /// Its name, if it has one.
+        group_name: String,
         /// The stream before it.
         stream: StreamId,
+        /// Where that goes.
+        place: String,
+    },
+    /// The streams of a group say different numbers of members.
+    #[error("group {group:?} is to have {} members, and not {}", number(*first), number(*found))]
+    Members {
+        /// The group.
+        group: String,
+        /// What the first of it said; 0 for nothing.
+        first: u32,
+        /// What this one says.
+        found: u32,
     },
     /// What the stream needs is not there, whoever ends.
     #[error(
@@ -186,4 +201,20 @@ pub enum ControlError {
         /// Bytes of the step.
         found: u64,
     },
+}
+
+fn called(name: &str) -> String {
+    if name.is_empty() {
+        String::new()
+    } else {
+        format!(" ({name})")
+    }
+}
+
+fn number(members: u32) -> String {
+    if members == 0 {
+        "any number of".into()
+    } else {
+        members.to_string()
+    }
 }

@@ -69,6 +69,9 @@ pub struct Su {
 }
 
 impl Format {
+    /// Of a stream of which it is not known yet what comes.
+    pub(crate) const UNKNOWN: Format = Format { adu: Adu::Fixed(0), tu: 1, su: 1, lanes: 1 };
+
     /// Transfer units of `tu` bytes, striping units of `su` bytes.
     ///
     /// # Errors

@@ -53,7 +53,9 @@ pub mod manager;
 pub mod place;
 pub mod resources;
 
-pub use control::{ConnectionId, Direction, GroupId, Spec, State, Status, StreamId, StreamStatus, WaitsFor};
+pub use control::{
+    ConnectionId, Direction, GroupId, Spec, State, Status, StreamId, StreamStatus, Ties, WaitsFor,
+};
 pub use dependence::Dependences;
 pub use error::{ControlError, StreamError};
 pub use execution::{Deal, Execution};

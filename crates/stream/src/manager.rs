@@ -10,8 +10,8 @@
 //! 2. Then it is *pending*, until the [resource scheduler](crate::Resources) swaps it in.
 //! 3. Then it is *active*: its steps may begin, one for each [`Order::Begin`], until its quantum is over and others wait.
 
-use crate::control::{Spec, State, Status, StreamStatus, WaitsFor};
-use crate::{Capacity, ConnectionId, ControlError, Dependences, GroupId, Resources, StreamId};
+use crate::control::{Direction, Spec, State, Status, StreamStatus, Ties, WaitsFor};
+use crate::{Capacity, ConnectionId, ControlError, Dependences, Format, GroupId, Resources, StreamId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -38,16 +38,25 @@ pub enum Order {
     },
     /// A stream has ended: all of its steps were moved, and there are no more.
     End(StreamId),
+    /// A stream has failed because another of its group did: why.
+    Fail(StreamId, String),
 }
 
 #[derive(Debug)]
 struct Connection {
     name: String,
+    /// Others find it by its name.
+    shared: bool,
 }
 
 #[derive(Debug)]
 struct Stream {
     spec: Spec,
+    /// Where it goes, and the names of what it belongs to.
+    place: String,
+    ties: Ties,
+    /// It is known what comes.
+    ready: bool,
     /// Steps that are there and have not begun.
     waiting: VecDeque<u64>,
     begun: u64,
@@ -99,6 +108,8 @@ pub struct Manager {
     streams: BTreeMap<StreamId, Stream>,
     dependences: Dependences,
     resources: Resources,
+    /// Groups that others find by their names.
+    groups: BTreeMap<String, GroupId>,
     orders: VecDeque<Order>,
     next_id: u32,
 }
@@ -111,6 +122,7 @@ impl Manager {
             streams: BTreeMap::new(),
             dependences: Dependences::default(),
             resources: Resources::new(all),
+            groups: BTreeMap::new(),
             orders: VecDeque::new(),
             next_id: 0,
         }
@@ -132,7 +144,7 @@ impl Manager {
             return Err(ControlError::TooMany { what: "connections", most: MAX_STREAMS });
         }
         let id = ConnectionId(self.id());
-        self.connections.insert(id, Connection { name: name.to_owned() });
+        self.connections.insert(id, Connection { name: name.to_owned(), shared: false });
         Ok(id)
     }
 
@@ -152,9 +164,11 @@ impl Manager {
         Ok(())
     }
 
-    /// A group of streams that move in lock step.
-    pub fn group(&mut self) -> GroupId {
-        GroupId(self.id())
+    /// A group of streams that move in lock step, of which none begins before there are so many.
+    pub fn group(&mut self, members: u32) -> GroupId {
+        let id = GroupId(self.id());
+        self.dependences.expect(id, members);
+        id
     }
 
     /// Registers a stream.
@@ -170,14 +184,125 @@ impl Manager {
         if let Some(unknown) = spec.after.iter().find(|id| id.0 >= self.next_id) {
             return Err(ControlError::NoStream(*unknown));
         }
-        self.dependences.check(spec.connection, &spec.after, spec.group)?;
+        self.check(&spec, "")?;
         let id = StreamId(self.next_id);
+        self.claim(id, &spec)?;
+        let place = self.connection(spec.connection)?.name.clone();
+        self.add(spec, place, Ties::default(), true);
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// Has a stream take its place among others, by their names, before it is known what comes: it begins when it is
+    /// [ready](Manager::ready). A group and a connection are there for as long as one of their streams is; a group that has all
+    /// its members takes no more, and the next of that name begin another.
+    ///
+    /// # Errors
+    /// [`ControlError::Cycle`], [`ControlError::Members`], [`ControlError::TooMany`].
+    pub fn enter(
+        &mut self,
+        place: &str,
+        direction: Direction,
+        ties: &Ties,
+        now: Duration,
+    ) -> Result<StreamId, ControlError> {
+        if self.streams.len() >= MAX_STREAMS {
+            return Err(ControlError::TooMany { what: "streams", most: MAX_STREAMS });
+        }
+        let before = ties.after.as_ref().and_then(|name| self.shared(name));
+        let of = |stream: &Stream| Some(stream.spec.connection) == before && !stream.is_over();
+        let after: Vec<_> = self.streams.iter().filter(|(_, s)| of(s)).map(|(id, _)| *id).collect();
+        let group = ties.group.as_ref().map(|name| self.gathering(name, ties.members)).transpose()?;
+        let known = ties.connection.as_ref().and_then(|name| self.shared(name));
+        let connection = match known {
+            Some(id) => id,
+            None => self.connect(ties.connection.as_deref().unwrap_or(place))?,
+        };
+        let Ties { quantum, priority, permanent, .. } = *ties;
+        let unknown = Spec::new(connection, direction, Format::UNKNOWN);
+        let spec = Spec { after, group: group.flatten(), quantum, priority, permanent, ..unknown };
+        if let Err(error) = self.check(&spec, ties.group.as_deref().unwrap_or("")) {
+            if known.is_none() {
+                self.connections.remove(&connection);
+            }
+            return Err(error);
+        }
+        let spec = match &ties.group {
+            Some(name) if spec.group.is_none() => {
+                let id = self.group(ties.members.unwrap_or(0));
+                self.groups.insert(name.clone(), id);
+                Spec { group: Some(id), ..spec }
+            }
+            _ => spec,
+        };
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.shared = ties.connection.is_some();
+        }
+        let id = self.add(spec, place.to_owned(), ties.clone(), false);
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// The connection that others find by this name.
+    fn shared(&self, name: &str) -> Option<ConnectionId> {
+        self.connections.iter().find(|(_, c)| c.shared && c.name == name).map(|(id, _)| *id)
+    }
+
+    /// The group of this name that others may come to.
+    fn gathering(&self, name: &str, members: Option<u32>) -> Result<Option<GroupId>, ControlError> {
+        let found = self.groups.get(name).and_then(|id| Some((*id, self.dependences.group(*id)?)));
+        match (found, members.unwrap_or(0)) {
+            (Some((_, (first, came))), _) if first > 0 && came >= first => Ok(None),
+            (Some((_, (first, _))), found) if first != found => {
+                Err(ControlError::Members { group: name.to_owned(), first, found })
+            }
+            (found, _) => Ok(found.map(|(id, _)| id)),
+        }
+    }
+
+    fn check(&self, spec: &Spec, group: &str) -> Result<(), ControlError> {
+        let checked = self.dependences.check(spec.connection, &spec.after, spec.group);
+        checked.map_err(|error| match error {
+            ControlError::Cycle { group: id, stream, .. } => {
+                let place = self.streams.get(&stream).map(|s| s.place.clone()).unwrap_or_default();
+                ControlError::Cycle { group: id, group_name: group.to_owned(), stream, place }
+            }
+            other => other,
+        })
+    }
+
+    fn claim(&mut self, id: StreamId, spec: &Spec) -> Result<(), ControlError> {
         let need = Capacity { buffer_bytes: spec.buffer_bytes(), lanes: spec.format.lanes() };
-        self.resources.add(id, need, (spec.priority, spec.quantum, spec.permanent))?;
-        self.id();
+        self.resources.add(id, need, (spec.priority, spec.quantum, spec.permanent))
+    }
+
+    /// It is known what comes over a stream that has [entered](Manager::enter).
+    ///
+    /// # Errors
+    /// [`ControlError::NoRoom`], [`ControlError::NoStream`].
+    pub fn ready(
+        &mut self,
+        id: StreamId,
+        format: Format,
+        buffers: u32,
+        now: Duration,
+    ) -> Result<(), ControlError> {
+        let spec = Spec { format, buffers, ..self.stream(id)?.spec.clone() };
+        self.claim(id, &spec)?;
+        let stream = self.stream(id)?;
+        (stream.spec, stream.ready) = (spec, true);
+        self.settle(now);
+        Ok(())
+    }
+
+    fn add(&mut self, spec: Spec, place: String, ties: Ties, ready: bool) -> StreamId {
+        let id = StreamId(self.id());
         self.dependences.add(id, spec.connection, &spec.after, spec.group);
         let stream = Stream {
             spec,
+            place,
+            ties,
+            ready,
             waiting: VecDeque::new(),
             begun: 0,
             moved: 0,
@@ -192,8 +317,7 @@ impl Manager {
             moving: Duration::ZERO,
         };
         self.streams.insert(id, stream);
-        self.settle(now);
-        Ok(id)
+        id
     }
 
     /// No further step of the stream begins.
@@ -243,13 +367,37 @@ impl Manager {
         Ok(())
     }
 
-    /// The stream fails, and what it had is free. What it still moves is given up.
+    /// The stream fails, and what it had is free. What it still moves is given up. Those of its group fail with it: who
+    /// moves in lock step with one that is lost would be out of step without knowing.
     ///
     /// # Errors
     /// [`ControlError::NoStream`].
     pub fn fail(&mut self, id: StreamId, why: &str, now: Duration) -> Result<(), ControlError> {
-        self.stream(id)?;
+        let Stream { spec, place, ties, .. } = self.stream(id)?;
+        let (group, name) = (spec.group, ties.group.clone().unwrap_or_default());
+        let because = format!("stream {id} ({place}) of its group {name} has failed: {why}");
         self.finish(id, Some(why.to_owned()), now);
+        if group.is_some() {
+            // Who comes now belongs to another.
+            self.groups.retain(|_, id| Some(*id) != group);
+            let member = |(_, s): &(&StreamId, &Stream)| s.spec.group == group && !s.is_over();
+            let others: Vec<_> = self.streams.iter().filter(member).map(|(id, _)| *id).collect();
+            for other in others {
+                self.finish(other, Some(because.clone()), now);
+                self.orders.push_back(Order::Fail(other, because.clone()));
+            }
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// The stream ends as it is: nobody misses what it still moves.
+    ///
+    /// # Errors
+    /// [`ControlError::NoStream`].
+    pub fn end(&mut self, id: StreamId, now: Duration) -> Result<(), ControlError> {
+        self.stream(id)?;
+        self.finish(id, None, now);
         self.settle(now);
         Ok(())
     }
@@ -259,6 +407,8 @@ impl Manager {
         if self.streams.get(&id).is_some_and(Stream::is_over) {
             self.streams.remove(&id);
         }
+        let names = &self.dependences;
+        self.groups.retain(|_, group| names.group(*group).is_some());
     }
 
     // Input.
@@ -341,10 +491,12 @@ impl Manager {
         let one = |(&stream, s): (&StreamId, &Stream)| StreamStatus {
             stream,
             connection: s.spec.connection,
-            name: self.connections.get(&s.spec.connection).map(|c| c.name.clone()).unwrap_or_default(),
+            connection_name: s.ties.connection.clone(),
+            name: s.place.clone(),
             direction: s.spec.direction,
             state: self.state(stream).unwrap_or(State::Failed),
             group: s.spec.group,
+            group_name: s.ties.group.clone(),
             priority: s.spec.priority,
             quantum: s.spec.quantum,
             permanent: s.spec.permanent,
@@ -352,7 +504,7 @@ impl Manager {
             steps: s.moved,
             bytes: s.bytes,
             buffer_bytes: if self.resources.holds(stream) { s.spec.buffer_bytes() } else { 0 },
-            lanes: s.spec.format.lanes(),
+            lanes: if s.ready { s.spec.format.lanes() } else { 0 },
             pending: s.pending + s.pending_since.map_or(Duration::ZERO, |from| now.saturating_sub(from)),
             moving: s.moving + s.moving_since.map_or(Duration::ZERO, |from| now.saturating_sub(from)),
             why: s.over.clone().flatten(),
@@ -390,6 +542,7 @@ impl Manager {
             return Some(WaitsFor::Resume);
         }
         let tied = self.dependences.waits(id, stream.begun);
+        let tied = tied.or_else(|| (!stream.ready).then_some(WaitsFor::Program));
         tied.or_else(|| stream.waiting.is_empty().then_some(WaitsFor::Data))
     }
 

@@ -1,8 +1,10 @@
 //! Seeded simulation: a gateway in virtual time, whose program brings steps and whose lanes move them as chance has it.
 
 use polyduct_rig::Random;
-use polyduct_stream::control::{Direction, Spec, State};
-use polyduct_stream::{Adu, Capacity, ControlError, Format, GroupId, Manager, Order, StreamId, WaitsFor};
+use polyduct_stream::control::{Direction, Spec, State, Ties};
+use polyduct_stream::{
+    Adu, Capacity, ConnectionId, ControlError, Format, GroupId, Manager, Order, StreamId, WaitsFor,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ struct Seen {
 
 struct World {
     manager: Manager,
+    /// How many each group is to have.
+    members: BTreeMap<GroupId, u64>,
     streams: BTreeMap<StreamId, Seen>,
     now: Duration,
     random: Random,
@@ -36,37 +40,69 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let random = Random::new(seed);
-        World { manager: Manager::new(ALL), streams: BTreeMap::new(), now: Duration::ZERO, random, seed }
+        let (manager, now) = (Manager::new(ALL), Duration::ZERO);
+        World { manager, members: BTreeMap::new(), streams: BTreeMap::new(), now, random, seed }
     }
 
     /// Streams of every kind; what the manager refuses is left out.
     fn register(&mut self, count: u64) {
         let connections: Vec<_> =
             (0..1 + self.random.below(count)).map(|_| self.manager.connect("x").unwrap()).collect();
-        let groups: Vec<GroupId> = (0..2).map(|_| self.manager.group()).collect();
+        let groups: Vec<GroupId> = (0..3)
+            .map(|members| {
+                let group = self.manager.group(members);
+                self.members.insert(group, members.into());
+                group
+            })
+            .collect();
         for _ in 0..count {
-            let len = 1 + self.random.below(900);
-            let tu = 1 + self.random.below(500);
-            let lanes = 1 + self.random.below(3) as u32;
-            let format = Format::new(Adu::Fixed(len), tu, 64, lanes).unwrap();
-            let mut spec = Spec::new(self.random.one_of(&connections), Direction::Transmit, format);
-            spec.buffers = 2 + self.random.below(3) as u32;
-            spec.quantum = 1 + self.random.below(4) as u32;
-            spec.priority = self.random.below(3) as i32;
-            spec.permanent = self.random.below(6) == 0;
-            spec.group = (self.random.below(3) == 0).then(|| self.random.one_of(&groups));
-            let there: Vec<_> = self.streams.keys().copied().collect();
-            if !there.is_empty() && self.random.below(4) == 0 {
-                spec.after = vec![self.random.one_of(&there)];
-            }
-            match self.manager.register(spec.clone(), self.now) {
-                Ok(id) => {
-                    let steps = self.random.below(12);
-                    self.streams.insert(id, Seen { spec: Some(spec), steps, ..Seen::default() });
+            self.register_one(&connections, &groups);
+        }
+        // Of a group in which too few would ever come somebody would wait for ever.
+        for &group in &groups {
+            for _ in 0..200 {
+                if (1..self.members[&group]).contains(&self.came(group)) {
+                    let connection = self.manager.connect("x").unwrap();
+                    self.register_one(&[connection], &[group]);
                 }
-                Err(ControlError::NoRoom { .. } | ControlError::Cycle { .. }) => {}
-                Err(other) => panic!("seed {}: {other}", self.seed),
             }
+            if (1..self.members[&group]).contains(&self.came(group)) {
+                // Permanent streams leave no room for the rest.
+                let of = |seen: &Seen| seen.spec.as_ref().unwrap().group == Some(group);
+                let (id, seen) = self.streams.iter_mut().find(|(_, seen)| of(seen)).unwrap();
+                seen.failed = true;
+                self.manager.fail(*id, "cut", self.now).unwrap();
+            }
+        }
+    }
+
+    /// How many of a group have come.
+    fn came(&self, group: GroupId) -> u64 {
+        self.streams.values().filter(|seen| seen.spec.as_ref().unwrap().group == Some(group)).count() as u64
+    }
+
+    fn register_one(&mut self, connections: &[ConnectionId], groups: &[GroupId]) {
+        let len = 1 + self.random.below(900);
+        let tu = 1 + self.random.below(500);
+        let lanes = 1 + self.random.below(3) as u32;
+        let format = Format::new(Adu::Fixed(len), tu, 64, lanes).unwrap();
+        let mut spec = Spec::new(self.random.one_of(connections), Direction::Transmit, format);
+        spec.buffers = 2 + self.random.below(3) as u32;
+        spec.quantum = 1 + self.random.below(4) as u32;
+        spec.priority = self.random.below(3) as i32;
+        spec.permanent = self.random.below(6) == 0;
+        spec.group = (self.random.below(3) == 0).then(|| self.random.one_of(groups));
+        let there: Vec<_> = self.streams.keys().copied().collect();
+        if !there.is_empty() && self.random.below(4) == 0 {
+            spec.after = vec![self.random.one_of(&there)];
+        }
+        match self.manager.register(spec.clone(), self.now) {
+            Ok(id) => {
+                let steps = self.random.below(12);
+                self.streams.insert(id, Seen { spec: Some(spec), steps, ..Seen::default() });
+            }
+            Err(ControlError::NoRoom { .. } | ControlError::Cycle { .. }) => {}
+            Err(other) => panic!("seed {}: {other}", self.seed),
         }
     }
 
@@ -81,10 +117,19 @@ impl World {
                 }
                 Order::SwapOut(id) => {
                     let seen = self.streams.get_mut(&id).unwrap();
-                    assert!(seen.holds && (seen.begun == seen.moved || seen.failed), "seed {}", self.seed);
+                    let over = seen.failed || self.manager.state(id) == Ok(State::Failed);
+                    assert!(seen.holds && (seen.begun == seen.moved || over), "seed {}", self.seed);
                     seen.holds = false;
                 }
                 Order::Begin { stream, adu, .. } => self.begins(stream, adu),
+                Order::Fail(id, why) => {
+                    let seen = self.streams.get(&id).unwrap();
+                    let group = seen.spec.as_ref().unwrap().group;
+                    let of_group = |s: &Seen| s.failed && s.spec.as_ref().unwrap().group == group;
+                    let because = self.streams.values().any(of_group) && why.ends_with("has failed: cut");
+                    assert!(group.is_some() && because && !seen.ended && !seen.failed, "seed {}", self.seed);
+                    self.streams.get_mut(&id).unwrap().failed = true;
+                }
                 Order::End(id) => {
                     let seen = self.streams.get_mut(&id).unwrap();
                     assert!(seen.moved == seen.steps && !seen.ended, "seed {}: all of it", self.seed);
@@ -118,6 +163,9 @@ impl World {
             assert!(!spec.after.contains(other), "seed {seed}: sequence");
             let in_step = spec.group.is_none() || theirs.group != spec.group || seen.moved >= adu;
             assert!(in_step, "seed {seed}: lock step");
+        }
+        if let Some(group) = spec.group {
+            assert!(self.came(group) >= self.members[&group], "seed {seed}: all members first");
         }
         for (other, seen) in &mut self.streams {
             let pending = *other != id && self.manager.state(*other) == Ok(State::Pending);
@@ -256,4 +304,50 @@ fn one_that_waits_says_for_what() {
     assert_eq!(manager.offer(a, 8, now), Err(ControlError::NoStream(a)));
     manager.disconnect(c).unwrap();
     assert!(manager.status(now).streams.is_empty());
+}
+
+#[test]
+fn names_tie_streams_that_come_from_anywhere() {
+    let (mut manager, now) = (Manager::new(ALL), Duration::ZERO);
+    let format = Format::new(Adu::Fixed(8), 8, 8, 1).unwrap();
+    let name = |name: &str| Some(name.to_owned());
+    let enter = |manager: &mut Manager, ties: Ties| {
+        let id = manager.enter("tcp://there", Direction::Transmit, &ties, now)?;
+        manager.ready(id, format, 2, now).map(|()| id)
+    };
+    let grouped = |members| Ties { group: name("g"), members, ..Ties::default() };
+    let waits = |manager: &Manager, id| match manager.state(id) {
+        Ok(State::Inactive(waits)) => waits,
+        other => panic!("{other:?}"),
+    };
+    // A line of a name, and what comes after it.
+    let a = enter(&mut manager, Ties { connection: name("c"), ..grouped(Some(2)) }).unwrap();
+    let after = enter(&mut manager, Ties { after: name("c"), ..Ties::default() }).unwrap();
+    let second = enter(&mut manager, Ties { connection: name("c"), ..Ties::default() }).unwrap();
+    assert_eq!((waits(&manager, after), waits(&manager, second)), (WaitsFor::Stream(a), WaitsFor::Stream(a)));
+    assert_eq!(waits(&manager, a), WaitsFor::Members(1));
+    // Those that would never move are refused, by their names; nothing is left of them.
+    let cycle = enter(&mut manager, Ties { after: name("c"), ..grouped(Some(2)) }).unwrap_err().to_string();
+    assert!(cycle.contains("(g)") && cycle.contains(&format!("stream {a} (tcp://there)")), "{cycle}");
+    let other = enter(&mut manager, grouped(Some(3))).unwrap_err();
+    assert_eq!(other, ControlError::Members { group: "g".into(), first: 2, found: 3 });
+    assert_eq!(manager.status(now).streams.len(), 3);
+    // One that is not ready is there.
+    let b = manager.enter("tcp://b", Direction::Receive, &grouped(Some(2)), now).unwrap();
+    assert_eq!((waits(&manager, a), waits(&manager, b)), (WaitsFor::Data, WaitsFor::Program));
+    // The group has its members: who comes now begins another, and the two fail together.
+    let c = enter(&mut manager, grouped(Some(2))).unwrap();
+    assert_eq!(waits(&manager, c), WaitsFor::Members(1));
+    manager.fail(b, "killed", now).unwrap();
+    assert_eq!(
+        (manager.state(a), manager.state(c)),
+        (Ok(State::Failed), Ok(State::Inactive(WaitsFor::Members(1))))
+    );
+    let orders: Vec<_> = std::iter::from_fn(|| manager.poll()).collect();
+    let why = format!("stream {b} (tcp://b) of its group g has failed: killed");
+    assert!(orders.contains(&Order::Fail(a, why)), "{orders:?}");
+    let status = manager.status(now);
+    let names = |n: usize| (status.streams[n].connection_name.clone(), status.streams[n].group_name.clone());
+    assert_eq!((names(0), names(1)), ((name("c"), name("g")), (None, None)));
+    assert_eq!((waits(&manager, after), waits(&manager, second)), (WaitsFor::Data, WaitsFor::Data));
 }

@@ -62,7 +62,19 @@ fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: In
         .map(|stream| (stream.stream, stream.bytes))
         .collect();
     let mut rows = vec![[
-        "stream", "place", "way", "state", "steps", "bytes", "rate", "waits", "lanes", "quantum", "priority",
+        "stream",
+        "place",
+        "way",
+        "group",
+        "connection",
+        "state",
+        "steps",
+        "bytes",
+        "rate",
+        "waits",
+        "lanes",
+        "quantum",
+        "priority",
     ]
     .map(str::to_owned)];
     for stream in &status.streams {
@@ -77,6 +89,8 @@ fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: In
             stream.stream.to_string(),
             plain(&stream.name),
             if stream.direction == polyduct::stream::Direction::Transmit { "out" } else { "in" }.into(),
+            named(&stream.group_name),
+            named(&stream.connection_name),
             state(stream),
             stream.steps.to_string(),
             bytes(stream.bytes),
@@ -87,11 +101,15 @@ fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: In
             stream.priority.to_string(),
         ]);
     }
-    let right = [true, false, false, false, true, true, true, true, true, true, true];
+    let right = [true, false, false, false, false, false, true, true, true, true, true, true, true];
     if status.streams.is_empty() {
         return head;
     }
     head + &table(&rows, &right)
+}
+
+fn named(name: &Option<String>) -> String {
+    plain(name.as_deref().unwrap_or("-"))
 }
 
 fn state(stream: &StreamStatus) -> String {
@@ -100,6 +118,8 @@ fn state(stream: &StreamStatus) -> String {
         State::Inactive(WaitsFor::Data) => "waits for a step".into(),
         State::Inactive(WaitsFor::Stream(other)) => format!("waits for stream {other}"),
         State::Inactive(WaitsFor::Group(other)) => format!("in step with stream {other}"),
+        State::Inactive(WaitsFor::Members(more)) => format!("waits for {more} more of its group"),
+        State::Inactive(WaitsFor::Program) => "waits for its program".into(),
         State::Pending => "pending".into(),
         State::Active => "active".into(),
         State::Ended => "ended".into(),

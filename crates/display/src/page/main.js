@@ -192,7 +192,7 @@ class Page {
     if (state === "lost") return ["bad", why ? `program lost: ${why}` : "program lost"];
     if (state === "ended") return ["", this.paused ? "ended, paused" : "ended"];
     if (this.paused) return ["warn", "paused"];
-    return this.shown ? ["live", "live"] : ["", "no step yet"];
+    return this.shown ? ["live", why ? `live, ${why}` : "live"] : ["", "no step yet"];
   }
 
   /** What changes without a frame, too. */
@@ -213,6 +213,7 @@ class Page {
       name: this.name,
       connected: this.link.connected && this.greeted,
       state: this.state.state,
+      why: this.state.why,
       step: this.shown?.step ?? null,
       newest: this.history.newest?.step ?? null,
       frames: this.frames,

@@ -8,7 +8,7 @@ use polyduct_message::link::key::Trust;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError};
-use polyduct_port::{Array, Interrupt, Options, PortError, Readers, Side, INTERRUPT_SLICE};
+use polyduct_port::{Array, Interrupt, Options, Policy, PortError, Readers, Side, INTERRUPT_SLICE};
 use polyduct_stream::{Direction, Protocol, StreamError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -300,6 +300,11 @@ fn check(target: &StreamTarget, options: &Options) -> Result<(), Error> {
     let misuse = |what: String| Err(Error::Misuse { what });
     if options.readers != Readers::Programs(1) {
         return misuse(format!("{target}: a stream has one reader, its gateway"));
+    }
+    if target.part.is_some() && options.policy != Policy::Block {
+        return misuse(format!(
+            "{target}: parts of a page are in lock step, so that each shows every step: policy \"block\""
+        ));
     }
     Ok(())
 }

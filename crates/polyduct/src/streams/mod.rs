@@ -6,6 +6,7 @@
 mod bundles;
 mod carrier;
 mod control;
+mod page;
 mod pictures;
 mod program;
 mod reach;
@@ -22,7 +23,7 @@ pub use serve::serve;
 
 use crate::Error;
 use polyduct_pipe::PipeError;
-use polyduct_stream::{Place, Protocol};
+use polyduct_stream::{Place, Protocol, Ties};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -60,10 +61,25 @@ pub struct StreamTarget {
     pub gateway: Option<String>,
     /// Whether units reshuffle, where that is not left to [`reshuffling`].
     pub reshuffle: Option<bool>,
+    /// What it has to do with others there.
+    pub ties: Ties,
+    /// Of a display: as which part of its page, whose parts are a group.
+    pub part: Option<String>,
+}
+
+impl StreamTarget {
+    /// An ordinary program there, of which nothing else is said.
+    pub fn new(place: Place) -> StreamTarget {
+        let (name, form, ties) = (String::new(), Form::Raw, Ties::default());
+        StreamTarget { place, name, form, gateway: None, reshuffle: None, ties, part: None }
+    }
 }
 
 impl fmt::Display for StreamTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(part) = &self.part {
+            return write!(f, "{}/{} ({part})", self.place, self.name);
+        }
         if self.place.protocol == Protocol::Window {
             return write!(f, "window:{}", self.name);
         }

@@ -45,7 +45,7 @@ pub fn serve(name: &str, job: &str, stop: &dyn Fn() -> bool) -> Result<(), Error
                 let named = Builder::new().name("polyduct-gateway".into());
                 let spawned = named.spawn(move || {
                     // Who hangs up in the middle has nobody to be told.
-                    let _ = attend(&conn, &over);
+                    let _ = attend(&Arc::new(conn), &over);
                     done.fetch_sub(1, Ordering::Relaxed);
                 });
                 if spawned.is_err() {
@@ -63,7 +63,7 @@ pub fn serve(name: &str, job: &str, stop: &dyn Fn() -> bool) -> Result<(), Error
 }
 
 /// Does what one connection asks.
-fn attend(conn: &Conn, over: &Arc<AtomicBool>) -> Result<(), OsError> {
+fn attend(conn: &Arc<Conn>, over: &Arc<AtomicBool>) -> Result<(), OsError> {
     let mut buffer = vec![0; MESSAGE_LIMIT];
     let ask = loop {
         match GATEWAY.receive::<Ask>(conn, &mut buffer) {
@@ -96,10 +96,12 @@ fn attend(conn: &Conn, over: &Arc<AtomicBool>) -> Result<(), OsError> {
         Ask::Carry(job) => {
             // The program's units hear of a program that dies by their pipe.
             let gone = || over.load(Ordering::Relaxed) || hung_up(conn);
-            let reached = match job.reach(None, &gone) {
+            let mut reached = match job.reach(None, &gone) {
                 Ok(reached) => reached,
                 Err(error) => return say(conn, &Answer::Failed(error.to_string())),
             };
+            let waits = conn.clone();
+            reached.lease.gives_up_when(move || hung_up(&waits));
             say(conn, &Answer::Reached(job.note(&reached)))?;
             let carried = job.run(reached, over);
             say(conn, &carried.map_or_else(|e| Answer::Failed(e.to_string()), |()| Answer::Ended))

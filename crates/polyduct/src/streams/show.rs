@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 /// How often a step is taken where nobody looks: for who asks for a picture now and then.
 const UNSEEN: Duration = Duration::from_millis(250);
 /// How long one look for a step takes, where viewers may want to see more of the one before.
-const LOOK: Duration = Duration::from_millis(20);
+pub const LOOK: Duration = Duration::from_millis(20);
 /// Boxes of owners that are told, at most: those of more are not drawn.
 const OWNER_BOXES: usize = 4096;
 
@@ -160,25 +160,48 @@ pub fn run_reduced(
         };
         lease.offer(asking.bytes())?;
         lease.wait_begun(again)?;
-        let mut exact = Vec::new();
-        if next.is_some() {
-            match wants.file {
-                true => {
-                    let parts = clock.arrays().to_vec();
-                    let arrays = read(clock, &parts, &pool).map_err(program)?;
-                    exact.extend(parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)));
-                }
-                false => clock.pass().map_err(program)?,
-            }
-        }
-        let answer = asking.ask(newer.is_some(), &wants, &pool)?;
-        let Some(Answer { step: of, values, views }) = answer else { break };
-        (shown, last, seen) = (Some(of.max(step)), Some(now), wants);
-        let frame = Frame { step: of, time: SystemTime::now(), values: json(&values), views, exact };
+        let which = (next.is_some(), newer.is_some());
+        let Some(frame) = pictures(clock, asking, which, &wants, &pool)? else { break };
+        (shown, last, seen) = (Some(frame.step.max(step)), Some(now), wants);
         show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
         lease.moved()?;
     }
     lease.no_more()
+}
+
+/// Pictures that the units make of a step: `next` where one waits, `newer` where that was not shown. `None` at the program's
+/// end.
+///
+/// # Errors
+/// [`StreamError::Program`].
+pub fn pictures(
+    clock: &mut Reader,
+    asking: &mut Asking,
+    (next, newer): (bool, bool),
+    wants: &Wants,
+    pool: &Pool,
+) -> Result<Option<Frame>, StreamError> {
+    let program = |e: polyduct_pipe::PipeError| StreamError::Program(e.into());
+    let mut exact = Vec::new();
+    if next {
+        match wants.file {
+            true => {
+                let parts = clock.arrays().to_vec();
+                let arrays = read(clock, &parts, pool).map_err(program)?;
+                exact.extend(parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)));
+            }
+            false => clock.pass().map_err(program)?,
+        }
+    }
+    let answer = asking.ask(newer, wants, pool)?;
+    let frame = |Answer { step, values, views }| Frame {
+        step,
+        time: SystemTime::now(),
+        values: json(&values),
+        views,
+        exact,
+    };
+    Ok(answer.map(frame))
 }
 
 /// Shows steps until the program ends.
@@ -203,24 +226,32 @@ pub fn run(
         // As it is by now.
         let wants = show.wants();
         last = Some(clock::now());
-        let parts = reader.arrays().to_vec();
-        lease.offer(parts.iter().map(|part| part.at.len() as u64).sum())?;
+        lease.offer(reader.arrays().iter().map(|part| part.at.len() as u64).sum())?;
         lease.wait_begun(again)?;
-        let arrays = read(reader, &parts, &pool).map_err(program)?;
-        let mut views: Vec<View> = Vec::new();
-        for (part, data) in parts.iter().zip(&arrays) {
-            let whole = Whole { name: &part.name, dataset: part.mapping.dataset(), data };
-            views.extend(whole.for_everybody(&pool));
-            let wanted = wants.windows.iter().filter(|(_, want)| want.view == part.name);
-            views.extend(wanted.filter_map(|(id, want)| whole.wanted(Some(*id), want, &pool)));
-        }
-        let exact = parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)).collect();
-        let values = json(reader.values());
-        let frame = Frame { step, time: SystemTime::now(), values, views, exact };
+        let frame = frame(reader, step, &wants, &pool)?;
         show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
         lease.moved()?;
     }
     lease.no_more()
+}
+
+/// All arrays of the next step, and what viewers want to see of them.
+///
+/// # Errors
+/// [`StreamError::Program`].
+pub fn frame(reader: &mut Reader, step: u64, wants: &Wants, pool: &Pool) -> Result<Frame, StreamError> {
+    let parts = reader.arrays().to_vec();
+    let arrays = read(reader, &parts, pool).map_err(|e| StreamError::Program(e.into()))?;
+    let mut views: Vec<View> = Vec::new();
+    for (part, data) in parts.iter().zip(&arrays) {
+        let whole = Whole { name: &part.name, dataset: part.mapping.dataset(), data };
+        views.extend(whole.for_everybody(pool));
+        let wanted = wants.windows.iter().filter(|(_, want)| want.view == part.name);
+        views.extend(wanted.filter_map(|(id, want)| whole.wanted(Some(*id), want, pool)));
+    }
+    let exact = parts.iter().zip(&arrays).map(|(part, data)| whole_view(part, data)).collect();
+    let values = json(reader.values());
+    Ok(Frame { step, time: SystemTime::now(), values, views, exact })
 }
 
 /// Where nobody looks, and it is not yet time for the next frame: waits until it is, or somebody looks. The newest step
@@ -234,7 +265,9 @@ fn waits_unseen(show: &Show, wants: &Wants, last: Option<Duration>) -> Result<bo
     waited.map(|_| true).map_err(|e| StreamError::System { what: e.to_string() })
 }
 
-fn check_stopped(again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+/// # Errors
+/// [`StreamError::Stopped`] where it is to end.
+pub fn check_stopped(again: &dyn Fn() -> bool) -> Result<(), StreamError> {
     match again() {
         true => Err(StreamError::Stopped { why: "the program gave up".into() }),
         false => Ok(()),

@@ -4,14 +4,14 @@ use super::bundles::Unpacked;
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
 use super::reducers::{self, Asking, Known};
-use super::{bundles, show, Form, StreamTarget};
+use super::{bundles, page, show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
-use polyduct_display::{Display, DisplayError, ViewInfo};
+use polyduct_display::{Display, DisplayError, Show, ViewInfo};
 use polyduct_layout::{Dataset, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
-use polyduct_port::{Array, BundleError, Changes, Expect, Options};
+use polyduct_port::{Array, BundleError, Changes, Expect, Interrupt, Options};
 use polyduct_store::npy::{descr, Header};
 use polyduct_stream::gateway::far::FarSteps;
 use polyduct_stream::gateway::lanes::Lanes;
@@ -20,8 +20,8 @@ use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
 use polyduct_stream::gateway::udp::{self, UdpLanes, Video, VIDEO_MOST};
 use polyduct_stream::gateway::window::{Head, Window};
-use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Spec, StreamError};
+use polyduct_stream::gateway::{Lease, CAPACITY};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, StreamError};
 use serde::{Deserialize, Serialize};
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,11 +65,18 @@ pub struct Job {
 }
 
 /// The other end, which has been reached.
-pub enum Reached {
+enum Way {
     /// Where steps go.
     Out(Outward),
     /// Where they come from.
     In(Inward),
+}
+
+/// A stream whose other end has been reached, and that has its place among the others.
+pub struct Reached {
+    way: Way,
+    /// That place.
+    pub lease: Lease,
 }
 
 impl Job {
@@ -117,17 +124,20 @@ impl Job {
     /// # Errors
     /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key, [`Error::Misuse`].
     pub fn reach(&self, trust: Option<Trust>, again: &dyn Fn() -> bool) -> Result<Reached, Error> {
-        match self.transmits {
-            true => reach::outward(&self.target, self.open, trust, again).map(Reached::Out),
-            false => reach::inward(&self.target, self.open, trust, again).map(Reached::In),
-        }
+        let (way, direction) = match self.transmits {
+            true => (Way::Out(reach::outward(&self.target, self.open, trust, again)?), Direction::Transmit),
+            false => (Way::In(reach::inward(&self.target, self.open, trust, again)?), Direction::Receive),
+        };
+        let (place, ties) = (self.target.to_string(), page::ties(&self.target));
+        let lease = gateway().enter(&place, direction, &ties).map_err(StreamError::from)?;
+        Ok(Reached { way, lease })
     }
 
     /// What people are to know of the other end: where something is shown.
     pub fn note(&self, reached: &Reached) -> Option<String> {
-        match reached {
-            Reached::Out(outward) => outward.note(&self.target),
-            Reached::In(_) => None,
+        match &reached.way {
+            Way::Out(outward) => outward.note(&self.target),
+            Way::In(_) => None,
         }
     }
 
@@ -136,10 +146,17 @@ impl Job {
     /// # Errors
     /// What ended it before.
     pub fn run(&self, reached: Reached, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
-        match reached {
-            Reached::Out(outward) => transmit(self, outward, stop),
-            Reached::In(inward) => receive_steps(self, inward, stop),
-        }
+        let Reached { way, lease } = reached;
+        let (stop, stopped) = (stop.clone(), lease.watch());
+        let again: Interrupt = Arc::new(move || stop.load(Ordering::Relaxed) || stopped());
+        let carried = match way {
+            Way::Out(outward) => transmit(self, outward, &lease, &again),
+            Way::In(inward) => receive_steps(self, inward, &lease, &again),
+        };
+        // Whatever came of it is for that reason.
+        let carried = carried.or_else(|error| lease.check_given_up().and(Err(error)));
+        lease.end(&carried);
+        carried
     }
 }
 
@@ -155,17 +172,15 @@ fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
     }
 }
 
-fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
+fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
     let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
-    let asked = stop.clone();
-    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
-    let again = || stop.load(Ordering::Relaxed);
+    options.interrupt = Some(again.clone());
     let outward = match outward {
         Outward::Display(display) => {
             let arrays = job.arrays()?;
             let known = show::reduced(&arrays, job.units);
             let views = show::announced(&arrays, job.units);
-            return display_steps(target, &options, name, (&display, views, known), &again);
+            return display_steps(target, &options, name, (&display, views, known), (lease, &**again));
         }
         lanes => lanes,
     };
@@ -181,27 +196,27 @@ fn transmit(job: &Job, outward: Outward, stop: &Arc<AtomicBool>) -> Result<(), S
         Outward::Display(_) => Ok(()),
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
-            carry(target, reader, lanes, (fixed, TU_BYTES, 2), &again)
+            carry(target, reader, lanes, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
             let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
             let whole = TU_BYTES / target.place.su * target.place.su;
-            carry(target, reader, lanes, (fixed, whole, 2), &again)
+            carry(target, reader, lanes, (fixed, whole, 2), (lease, &**again))
         }
         Outward::Window => {
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
             let head = Head { shape, dtype, frame: dataset.len_bytes() };
             let window = Window::create(target.name.as_ref(), head).inspect_err(|_| reader.abort())?;
-            carry(target, reader, window, (fixed, TU_BYTES, 2), &again)
+            carry(target, reader, window, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Far(mut lanes) => {
             let offer = bundles::offer(&arrays, job.units);
             let checked = bundles::given(&offer).map_err(|e| program(PipeError::from(e)));
             let (_, adu) = checked.inspect_err(|_| reader.abort())?;
             lanes.offer(offer);
-            carry(target, reader, *lanes, (adu, FAR.0, FAR.1), &again)
+            carry(target, reader, *lanes, (adu, FAR.0, FAR.1), (lease, &**again))
         }
     }
 }
@@ -234,8 +249,8 @@ fn display_steps(
     target: &StreamTarget,
     options: &Options,
     name: &str,
-    (display, views, known): (&Display, Vec<ViewInfo>, Option<Vec<Known>>),
-    again: &dyn Fn() -> bool,
+    (display, views, known): (&Arc<Display>, Vec<ViewInfo>, Option<Vec<Known>>),
+    (lease, again): (&Lease, &dyn Fn() -> bool),
 ) -> Result<(), StreamError> {
     let place = target.to_string();
     let listen = |e: DisplayError| StreamError::Listen {
@@ -248,17 +263,26 @@ fn display_steps(
         false => Reader::open_arrays(name, &show::everything(), options),
     };
     let mut reader = opened.map_err(program)?;
-    let entered = display.enter(&target.name, views).map_err(listen);
+    // Arrays that grow have no bytes yet.
+    let grown = |view: &ViewInfo| view.shape.iter().product::<u64>() * view.elem.len_bytes();
+    let held = views.iter().map(grown).sum::<u64>().max(reader.local_len_bytes() as u64);
+    let entered = Screen::enter(target, display, views, lease).map_err(listen);
     let screen = entered.inspect_err(|_| reader.abort())?;
-    let most = if known.is_some() { reducers::MOST } else { reader.local_len_bytes() as u64 };
-    let format = Format::new(Adu::Changing { most }, most.max(1), 1, 1)?;
+    let most = if known.is_some() { reducers::MOST } else { held };
     // Two frames of it may be on the way to each viewer, and are shared by all.
-    let lease = gateway().register(&place, Gateway::usual(Direction::Transmit, format));
-    let shown = lease.map_err(Into::into).and_then(|lease| match known {
-        None => show::run(&mut reader, &screen, &lease, again),
+    let ready = Format::new(Adu::Changing { most }, most.max(1), 1, 1).map_err(StreamError::from);
+    let ready = ready.and_then(|format| lease.ready(format, 2));
+    let shown = ready.and_then(|()| match known {
+        None => match &screen {
+            Screen::Whole(show) => show::run(&mut reader, show, lease, again),
+            Screen::Part(part) => page::run(&mut reader, None, part, lease, again),
+        },
         Some(known) => {
             let mut asking = Asking::open(name, known, options)?;
-            let shown = show::run_reduced(&mut reader, &mut asking, &screen, &lease, again);
+            let shown = match &screen {
+                Screen::Whole(show) => show::run_reduced(&mut reader, &mut asking, show, lease, again),
+                Screen::Part(part) => page::run(&mut reader, Some(&mut asking), part, lease, again),
+            };
             match &shown {
                 Ok(()) => asking.close(),
                 Err(_) => asking.abort(),
@@ -269,11 +293,41 @@ fn display_steps(
     match &shown {
         Ok(()) => drop(reader.close()),
         Err(error) => {
-            screen.lost(&error.to_string());
+            // What the lease says of others is more than what this one has seen of it.
+            let error = lease.check_stopped().err().map_or_else(|| error.to_string(), |e| e.to_string());
+            match screen {
+                Screen::Whole(show) => show.lost(&error),
+                Screen::Part(part) => part.lost(&error),
+            }
             reader.abort();
         }
     }
     shown
+}
+
+/// Where a program's steps are shown.
+enum Screen {
+    /// A page of its own.
+    Whole(Show),
+    /// A part of a page.
+    Part(page::Part),
+}
+
+impl Screen {
+    fn enter(
+        target: &StreamTarget,
+        display: &Arc<Display>,
+        views: Vec<ViewInfo>,
+        lease: &Lease,
+    ) -> Result<Screen, DisplayError> {
+        match (&target.part, lease.group()) {
+            (Some(part), Some(group)) => {
+                let page = page::page(group, display, &target.name, target.ties.members.unwrap_or(1));
+                Ok(Screen::Part(page::Part::enter(&page, part, views)?))
+            }
+            _ => display.enter(&target.name, views).map(Screen::Whole),
+        }
+    }
 }
 
 fn carry<L: Lanes>(
@@ -281,7 +335,7 @@ fn carry<L: Lanes>(
     reader: Reader,
     lanes: L,
     (adu, tu, buffers): (Adu, u64, u32),
-    again: &dyn Fn() -> bool,
+    (lease, again): (&Lease, &dyn Fn() -> bool),
 ) -> Result<(), StreamError> {
     let (dataset, su) = (*reader.dataset(), target.place.su);
     let count = lanes.count();
@@ -291,10 +345,7 @@ fn carry<L: Lanes>(
     let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
     let su = if whole { tu } else { su };
     let format = Format::new(adu, tu, su, count)?;
-    let lease = gateway().register(&target.to_string(), |connection| Spec {
-        buffers,
-        ..Spec::new(connection, Direction::Transmit, format)
-    })?;
+    lease.ready(format, buffers)?;
     let prefix = prefix(target.form, &dataset);
     let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
     let moved = transmit.run();
@@ -309,18 +360,18 @@ fn program(error: PipeError) -> StreamError {
     StreamError::Program(error.into())
 }
 
-fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<(), StreamError> {
+fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
     let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
-    let (place, asked) = (target.to_string(), stop.clone());
-    options.interrupt = Some(Arc::new(move || asked.load(Ordering::Relaxed)));
-    let again = || stop.load(Ordering::Relaxed);
-    let register = |adu| {
-        let format = Format::new(adu, TU_BYTES, TU_BYTES, 1)?;
-        gateway().register(&place, Gateway::usual(Direction::Receive, format))
+    let place = target.to_string();
+    options.interrupt = Some(again.clone());
+    let again = &**again;
+    let ready = |sink: &mut Read, adu| {
+        let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
+        format.and_then(|format| lease.ready(format, 2)).inspect_err(|_| sink.end(false))
     };
     match inward {
         Inward::Tcp(socket) => {
-            let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, &again));
+            let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, again));
             let begun = match target.form {
                 Form::Length => Ok(Steps::with_lengths(input)),
                 Form::Raw | Form::Npy => Steps::begin(input),
@@ -336,20 +387,21 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             let mut sink = Read(Writer::open(name, &given, &layout, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
             steps.are_of(len);
-            let lease = register(Adu::Fixed(len))?;
-            let moved = receive::run(&mut Plain(steps), &mut sink, &lease, (&place, len), &again);
+            ready(&mut sink, Adu::Fixed(len))?;
+            let moved = receive::run(&mut Plain(steps), &mut sink, lease, (&place, len), again);
             sink.end(moved.is_ok());
             moved.map(drop)
         }
         Inward::Udp(socket) => {
             let mut sink = Read(Writer::open(name, &Given::ByReader, WHOLE, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
-            let moved = udp::receive(&socket, &mut sink, &register(Adu::Fixed(len))?, (&place, len), &again);
+            ready(&mut sink, Adu::Fixed(len))?;
+            let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
             sink.end(moved.is_ok());
             moved.map(drop)
         }
         Inward::Far(side) => {
-            let met = FarSteps::meet(*side, job.open, &again);
+            let met = FarSteps::meet(*side, job.open, again);
             let mut steps = met.inspect_err(|_| give_up(name, &options))?;
             let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
             let (given, adu) = offered.map_err(|e| {
@@ -360,10 +412,10 @@ fn receive_steps(job: &Job, inward: Inward, stop: &Arc<AtomicBool>) -> Result<()
             let opened = Writer::open(name, &given, bundles::ALL, &options).map_err(program);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
             steps.are_of(adu);
-            let lease = register(adu)?;
+            ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;
             let moved = match given {
-                Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), &lease, &again),
-                Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, &lease, &again),
+                Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
+                Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),
             };
             sink.end(moved.is_ok());
             if moved.is_ok() {

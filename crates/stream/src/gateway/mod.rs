@@ -19,8 +19,9 @@ pub mod udp;
 pub mod window;
 
 use crate::{Capacity, Direction, Format};
-use crate::{ConnectionId, ControlError, Manager, Order, Spec, Status, StreamError, StreamId};
+use crate::{ControlError, GroupId, Manager, Order, Status, StreamError, StreamId, Ties};
 use polyduct_os::clock;
+use polyduct_port::Interrupt;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,6 +52,16 @@ struct Letters {
     holds: bool,
     /// Was failed from outside.
     stopped: Option<String>,
+    /// It is known what comes: the program's pipe is open, and tells of its end.
+    ready: bool,
+}
+
+impl Inner {
+    /// Why a stream was stopped, and whether it is ready.
+    fn how(&self, stream: StreamId) -> (Option<String>, bool) {
+        let letters = self.letters.get(&stream);
+        letters.map_or((None, false), |letters| (letters.stopped.clone(), letters.ready))
+    }
 }
 
 impl Gateway {
@@ -78,6 +89,7 @@ impl Gateway {
                 Order::Begin { stream, adu, len } => {
                     inner.letters.entry(stream).or_default().begun.push_back((adu, len));
                 }
+                Order::Fail(id, why) => inner.letters.entry(id).or_default().stopped = Some(why),
                 Order::End(_) => {}
             }
         }
@@ -86,32 +98,13 @@ impl Gateway {
         told
     }
 
-    /// A connection to a place of this name, and a stream over it. The stream and the connection are forgotten when the
-    /// [`Lease`] is dropped.
+    /// A stream to or from a place takes its place among others. It is forgotten when the [`Lease`] is dropped.
     ///
     /// # Errors
-    /// As [`Manager::connect`] and [`Manager::register`].
-    pub fn register(
-        &self,
-        name: &str,
-        spec: impl FnOnce(ConnectionId) -> Spec,
-    ) -> Result<Lease, ControlError> {
-        let (connection, stream) = self.tell(|manager, now| {
-            let connection = manager.connect(name)?;
-            match manager.register(spec(connection), now) {
-                Ok(stream) => Ok((connection, stream)),
-                Err(error) => {
-                    manager.disconnect(connection)?;
-                    Err(error)
-                }
-            }
-        })?;
-        Ok(Lease { gateway: self.clone(), connection, stream })
-    }
-
-    /// A stream of two buffers of these sizes, one way.
-    pub fn usual(direction: Direction, format: Format) -> impl FnOnce(ConnectionId) -> Spec {
-        move |connection| Spec::new(connection, direction, format)
+    /// As [`Manager::enter`].
+    pub fn enter(&self, place: &str, direction: Direction, ties: &Ties) -> Result<Lease, ControlError> {
+        let stream = self.tell(|manager, now| manager.enter(place, direction, ties, now))?;
+        Ok(Lease { gateway: self.clone(), stream, gone: None })
     }
 
     /// All that it has.
@@ -164,17 +157,60 @@ impl Gateway {
 }
 
 /// A stream of a gateway, for the thread that moves its data.
-#[derive(Debug)]
 pub struct Lease {
     gateway: Gateway,
-    connection: ConnectionId,
     stream: StreamId,
+    gone: Option<Interrupt>,
 }
 
 impl Lease {
     /// The stream's number.
     pub fn stream(&self) -> StreamId {
         self.stream
+    }
+
+    /// Its group, if it is in one.
+    pub fn group(&self) -> Option<GroupId> {
+        self.gateway.lock().manager.spec(self.stream).ok().and_then(|spec| spec.group)
+    }
+
+    /// Asked while it waits for others, or for its program's pipe: whether its program is gone, which nothing else tells then.
+    pub fn gives_up_when(&mut self, gone: impl Fn() -> bool + Send + Sync + 'static) {
+        self.gone = Some(Arc::new(gone));
+    }
+
+    /// Says whether the stream is to be given up.
+    pub fn watch(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let (gateway, stream, gone) = (self.gateway.clone(), self.stream, self.gone.clone());
+        move || {
+            let (stopped, ready) = gateway.lock().how(stream);
+            stopped.is_some() || (!ready && gone.as_ref().is_some_and(|gone| gone()))
+        }
+    }
+
+    /// Why the stream is to be given up, if it is.
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`].
+    pub fn check_given_up(&self) -> Result<(), StreamError> {
+        self.check_stopped()?;
+        let (_, ready) = self.gateway.lock().how(self.stream);
+        if ready {
+            Ok(())
+        } else {
+            self.check_program()
+        }
+    }
+
+    /// It is known what comes: units of these sizes, in so many buffers.
+    ///
+    /// # Errors
+    /// [`StreamError::Control`].
+    pub fn ready(&self, format: Format, buffers: u32) -> Result<(), StreamError> {
+        self.check_stopped()?;
+        self.gateway.tell(|manager, now| manager.ready(self.stream, format, buffers, now))?;
+        self.gateway.lock().letters.entry(self.stream).or_default().ready = true;
+        Ok(())
     }
 
     /// Its next step is there.
@@ -199,17 +235,35 @@ impl Lease {
     /// # Errors
     /// [`StreamError::Stopped`].
     pub fn wait_begun(&self, again: &dyn Fn() -> bool) -> Result<u64, StreamError> {
-        let mut inner = self.gateway.lock();
+        let (slice, mut asked) = (polyduct_port::INTERRUPT_SLICE, clock::now());
         loop {
-            if let Some(adu) = self.look(&mut inner)? {
-                return Ok(adu);
+            {
+                let mut inner = self.gateway.lock();
+                if let Some(adu) = self.look(&mut inner)? {
+                    return Ok(adu);
+                }
+                let waited = self.gateway.0.changed.wait_timeout(inner, slice);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
             }
             if again() {
+                self.check_stopped()?;
                 return Err(StreamError::Stopped { why: "the program gave up".into() });
             }
-            let slice = polyduct_port::INTERRUPT_SLICE;
-            inner =
-                self.gateway.0.changed.wait_timeout(inner, slice).unwrap_or_else(PoisonError::into_inner).0;
+            if clock::now().saturating_sub(asked) >= slice {
+                asked = clock::now();
+                self.check_program()?;
+            }
+        }
+    }
+
+    /// Whether the program is still there, while the stream waits for others.
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`].
+    pub fn check_program(&self) -> Result<(), StreamError> {
+        match self.gone.as_ref().is_some_and(|gone| gone()) {
+            true => Err(StreamError::Stopped { why: "its program is gone".into() }),
+            false => Ok(()),
         }
     }
 
@@ -226,8 +280,7 @@ impl Lease {
     /// # Errors
     /// [`StreamError::Stopped`], with why.
     pub fn check_stopped(&self) -> Result<(), StreamError> {
-        let stopped =
-            self.gateway.lock().letters.get(&self.stream).and_then(|letters| letters.stopped.clone());
+        let (stopped, _) = self.gateway.lock().how(self.stream);
         stopped.map_or(Ok(()), |why| Err(StreamError::Stopped { why }))
     }
 
@@ -251,13 +304,27 @@ impl Lease {
     pub fn no_more(&self) -> Result<(), StreamError> {
         Ok(self.gateway.tell(|manager, now| manager.no_more(self.stream, now))?)
     }
+
+    /// The stream is over: as it should be, or else why. Those of its group are told.
+    pub fn end<T>(&self, how: &Result<T, StreamError>) {
+        // One that has ended, or was failed, is over already.
+        let _ = self.gateway.tell(|manager, now| match how {
+            Ok(_) => manager.end(self.stream, now),
+            Err(error) => manager.fail(self.stream, &error.to_string(), now),
+        });
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // One that has ended is over already.
-        let _ = self.gateway.tell(|manager, now| manager.fail(self.stream, "closed", now));
-        let _ = self.gateway.tell(|manager, _| manager.disconnect(self.connection));
+        let _ = self.gateway.tell(|manager, now| {
+            // One that has ended is over already.
+            let _ = manager.fail(self.stream, "closed", now);
+            let connection = manager.spec(self.stream)?.connection;
+            manager.forget(self.stream);
+            // Others may have it still.
+            manager.disconnect(connection)
+        });
         self.gateway.lock().letters.remove(&self.stream);
     }
 }

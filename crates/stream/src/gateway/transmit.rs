@@ -81,7 +81,7 @@ pub struct Transmit<'a, S, L> {
     /// The program.
     pub source: S,
     lanes: L,
-    lease: Lease,
+    lease: &'a Lease,
     /// What goes before each step.
     prefix: Vec<u8>,
     format: Format,
@@ -98,7 +98,7 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
     /// A stream whose steps are cut as `format` says, each with a prefix before it, in so many buffers.
     pub fn new(
         (source, lanes): (S, L),
-        lease: Lease,
+        lease: &'a Lease,
         prefix: Vec<u8>,
         (format, buffers): (Format, u32),
         again: &'a dyn Fn() -> bool,
@@ -278,6 +278,10 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
         let asks = self.lanes.confirms() && self.step.as_ref().is_none_or(|step| step.adu.is_none());
         let most = self.lanes.deadline().map_or(SLICE, |at| at.saturating_sub(clock::now()).min(SLICE));
         let waited = poll(&mut items, Some(if asks { most.min(SOON) } else { most }));
-        waited.map(drop).map_err(|e| StreamError::System { what: e.to_string() })
+        waited.map(drop).map_err(|e| StreamError::System { what: e.to_string() })?;
+        if asks && self.step.is_some() {
+            self.lease.check_program()?;
+        }
+        Ok(())
     }
 }
