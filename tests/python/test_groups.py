@@ -1,4 +1,4 @@
-"""Streams that have to do with others: groups in lock step, sequences, what streams share, pages of several parts."""
+"""Streams that have to do with others: groups in lock step, sequences, pages of several parts."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_programs_move_in_lock_step(gateway: Gateway, start: Start, programs: in
 
     def take_all(r: Steps) -> None:
         while r.take():
-            # It began this step when the slow one had moved all before it, which its receiver may not have taken by now
-            # but for what the system holds of it.
+            # It began this step when the slow one had moved all before it, of which its receiver may not have
+            # taken yet what the system holds.
             assert r.count <= slow.count + 2
 
     threads = [threading.Thread(target=take_all, args=(r,)) for r in others]
@@ -106,8 +106,8 @@ def test_programs_move_in_lock_step(gateway: Gateway, start: Start, programs: in
         thread.start()
     for t in range(steps - 1):
         # They come as far as they may, which the manager sees, and no further: the slow one is in its step.
-        found = gateway.until(lambda s, t=t: sum(o["steps"] == t + 1 for o in s) == programs - 1)  # type: ignore[misc]
-        assert sorted(o["steps"] for o in found) == [t] + [t + 1] * (programs - 1)
+        expected = [t] + [t + 1] * (programs - 1)
+        found = gateway.until(lambda s, e=expected: sorted(o["steps"] for o in s) == e)  # type: ignore[misc]
         assert {o["group_name"] for o in found} == {"g"}
         assert slow.take()
     assert slow.take() and not slow.take()
@@ -133,9 +133,8 @@ def test_none_begins_before_all_members_are_there(gateway: Gateway, start: Start
     table = gateway.ask("status", gateway.name).stdout
     assert "waits for 1 more of its group" in table and "late" in table
     with pytest.raises(polyduct.Unreachable, match="is to have 2 members, and not 3"):
-        polyduct.open(
-            f"udp://127.0.0.1:9?gateway={gateway.name}&group=late&members=3", "w", shape=4, dtype="u1", layout="*"
-        )
+        url = f"udp://127.0.0.1:9?gateway={gateway.name}&group=late&members=3"
+        polyduct.open(url, "w", shape=4, dtype="u1", layout="*")
     assert first.got == b""
     two = start(WRITES, second.place + options, 1, 3)
     assert [one.hear(), one.hear(), two.hear(), two.hear()] == ["open", "closed"] * 2
@@ -172,11 +171,12 @@ def test_a_member_that_ends_is_waited_for_by_nobody(gateway: Gateway) -> None:
     options = f"?gateway={gateway.name}&group=g&members=2"
 
     def write(k: int) -> None:
-        with polyduct.open(receivers[k].place + options, "w", shape=1, dtype="u1", layout="*", program=f"p{k}") as out:
+        url = receivers[k].place + options
+        with polyduct.open(url, "w", shape=1, dtype="u1", layout="*", program=f"p{k}") as out:
             for t in range(2 + 6 * k):
                 out.write([t])
 
-    together(*(lambda k=k: write(k) for k in range(2)))  # type: ignore[misc]
+    together(*(lambda k=k: write(k) for k in range(2)))
     for k, r in enumerate(receivers):
         r.join(30)
         assert r.got == bytes(range(2 + 6 * k))
@@ -184,9 +184,8 @@ def test_a_member_that_ends_is_waited_for_by_nobody(gateway: Gateway) -> None:
 
 def test_programs_that_read_are_in_lock_step_as_well(gateway: Gateway) -> None:
     servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    urls = [
-        f"tcp://127.0.0.1:{s.getsockname()[1]}?gateway={gateway.name}&group=in&members=2&form=length" for s in servers
-    ]
+    options = f"?gateway={gateway.name}&group=in&members=2&form=length"
+    urls = [f"tcp://127.0.0.1:{s.getsockname()[1]}{options}" for s in servers]
 
     def step(t: int) -> bytes:
         return (4).to_bytes(8, "little") + bytes([t] * 4)
@@ -194,7 +193,7 @@ def test_programs_that_read_are_in_lock_step_as_well(gateway: Gateway) -> None:
     def read(k: int) -> Any:
         return polyduct.open(urls[k], layout="*", shape=4, dtype="u1", timeout=60)
 
-    ins = together(*(lambda k=k: read(k) for k in range(2)))  # type: ignore[misc]
+    ins = together(*(lambda k=k: read(k) for k in range(2)))
     ends = [s.accept()[0] for s in servers]
     ends[0].sendall(b"".join(step(t) for t in range(4)))
     ends[1].sendall(step(0))
@@ -204,7 +203,7 @@ def test_programs_that_read_are_in_lock_step_as_well(gateway: Gateway) -> None:
     ends[1].sendall(b"".join(step(t) for t in range(1, 4)))
     for one in ends:
         one.shutdown(socket.SHUT_WR)
-    assert together(*(lambda i=i: [b[0] for b in i] for i in ins)) == [[0, 1, 2, 3]] * 2  # type: ignore[misc]
+    assert together(*(lambda i=i: [b[0] for b in i] for i in ins)) == [[0, 1, 2, 3]] * 2
     for s in (*servers, *ends):
         s.close()
 
@@ -212,12 +211,10 @@ def test_programs_that_read_are_in_lock_step_as_well(gateway: Gateway) -> None:
 def test_a_connection_is_in_order_and_what_comes_after_it_waits(gateway: Gateway) -> None:
     """One file wholly before the next, in the order in which they were opened, not written."""
     servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    places = [f"tcp://127.0.0.1:{s.getsockname()[1]}?gateway={gateway.name}" for s in servers]
     ties = ["connection=line", "connection=line", "after=line"]
     outs = [
-        polyduct.open(
-            f"tcp://127.0.0.1:{s.getsockname()[1]}?gateway={gateway.name}&{t}", "w", shape=9, dtype="u1", layout="*"
-        )
-        for s, t in zip(servers, ties)
+        polyduct.open(f"{place}&{t}", "w", shape=9, dtype="u1", layout="*") for place, t in zip(places, ties)
     ]
     events: list[int] = []
     with selectors.DefaultSelector() as select:
@@ -249,11 +246,12 @@ def test_a_connection_is_in_order_and_what_comes_after_it_waits(gateway: Gateway
 def test_ties_that_would_never_end_are_refused(gateway: Gateway) -> None:
     base = f"udp://127.0.0.1:9?gateway={gateway.name}"
     out = polyduct.open(f"{base}&group=g&connection=c", "w", shape=4, dtype="u1", layout="*")
-    with pytest.raises(polyduct.Unreachable, match=r"group \d+ \(g\) would wait for the end of stream \d+ \(udp://127"):
+    cycle = r"group \d+ \(g\) would wait for the end of stream \d+ \(udp://127"
+    with pytest.raises(polyduct.Unreachable, match=cycle):
         polyduct.open(f"{base}&group=g&connection=c", "w", shape=4, dtype="u1", layout="*")
     # The same in the gateway of the program itself.
     own = polyduct.open("udp://127.0.0.1:9?group=g&connection=c", "w", shape=4, dtype="u1", layout="*")
-    with pytest.raises(polyduct.StreamBroken, match=r"\(g\) would wait for the end of stream"):
+    with pytest.raises(polyduct.StreamBroken, match=cycle):
         polyduct.open("udp://127.0.0.1:9?group=g&after=c", "w", shape=4, dtype="u1", layout="*")
     for one in (out, own):
         one.close()
@@ -283,8 +281,9 @@ def test_streams_say_what_they_need(gateway: Gateway) -> None:
 
     outs = [write("&priority=-3&quantum=7"), *(write("&permanent=yes") for _ in range(3))]
     found = gateway.until(lambda s: [one["lanes"] for one in s] == [64] * 4)
-    assert [(one["priority"], one["quantum"], one["permanent"]) for one in found] == [(-3, 7, False)] + [(0, 1, True)] * 3
-    with pytest.raises(polyduct.StreamBroken, match="lanes: there are 256, of which 192 belong to permanent streams"):
+    said = [(one["priority"], one["quantum"], one["permanent"]) for one in found]
+    assert said == [(-3, 7, False)] + [(0, 1, True)] * 3
+    with pytest.raises(polyduct.StreamBroken, match="lanes: there are 256, of which 192 belong to permanent"):
         more = write("&permanent=yes")
         while True:
             more.write([1] * 4)
@@ -372,7 +371,7 @@ def test_parts_of_a_page_are_shown_together(gateway: Gateway, start: Start, port
         assert (np.load(io.BytesIO(answer.read())) == 239).all()
 
 
-def test_a_part_that_dies_is_told_to_who_looks_and_to_the_others(gateway: Gateway, start: Start, port: int) -> None:
+def test_a_part_that_dies_is_told_to_all(gateway: Gateway, start: Start, port: int) -> None:
     programs = parts(gateway, start, port, [1 << 30] * 4)
     for program in programs:
         program.tell()
@@ -435,7 +434,8 @@ def test_large_and_small_parts_are_on_one_page(port: int) -> None:
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         for _ in range(12):
             page.mouse.wheel(0, -400)
-        until(page, "state.views.some(v => v.name === 'large/u' && v.hi[0] - v.lo[0] === v.shape[0] && v.shape[0] < 800)")
+        part = "state.views.find(v => v.name === 'large/u')"
+        until(page, f"{part}.hi[0] - {part}.lo[0] === {part}.shape[0] && {part}.shape[0] < 800")
         done = threading.Event()
 
         def go_on() -> None:
@@ -447,7 +447,8 @@ def test_large_and_small_parts_are_on_one_page(port: int) -> None:
         thread = threading.Thread(target=go_on)
         thread.start()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/mixed.npy?view=large/u", timeout=30) as answer:
+            url = f"http://127.0.0.1:{port}/mixed.npy?view=large/u"
+            with urllib.request.urlopen(url, timeout=30) as answer:
                 assert np.array_equal(np.load(io.BytesIO(answer.read())), big)
         finally:
             done.set()

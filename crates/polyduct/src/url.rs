@@ -52,7 +52,8 @@ pub struct Keeps {
 impl Target {
     /// Whether people look at the newest step of it; parts of a page show each.
     pub fn shows_newest(&self) -> bool {
-        matches!(self, Target::Stream(target) if target.place.protocol == Protocol::Display && target.part.is_none())
+        let Target::Stream(target) = self else { return false };
+        target.place.protocol == Protocol::Display && target.part.is_none()
     }
 
     /// What it has a place for besides data.
@@ -341,8 +342,9 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 Tied::Is => {}
                 Tied::Wrong(expected) => return wrong(expected),
                 Tied::Unknown => {
-                    let expected = "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, connection=, after=, group=, \
-                    members=, priority=, quantum= or permanent=";
+                    let expected =
+                        "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, connection=, after=, \
+                    group=, members=, priority=, quantum= or permanent=";
                     return Err((chars(at), expected.into()));
                 }
             },

@@ -2,8 +2,8 @@
 //!
 //! * The streams of a connection move one after the other, in the order of registration.
 //! * *Sequencing*: a stream begins when those that it comes after have ended.
-//! * *Synchronisation*: of a group nobody begins step k+1 before all have moved step k; of one that has a number of members
-//!   nobody begins before so many have come.
+//! * *Synchronisation*: of a group nobody begins step k+1 before all have moved step k; of one that has a number
+//!   of members nobody begins before so many have come.
 //!
 //! Waits that would never end are refused when a stream is registered: see [`Dependences::check`].
 

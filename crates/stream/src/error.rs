@@ -145,7 +145,8 @@ pub enum ControlError {
     },
     /// The stream would wait for one that waits for it.
     #[error(
-        "a stream in group {group}{} would wait for the end of stream {stream}{}, which waits for that group at each step",
+        "a stream in group {group}{} would wait for the end of stream {stream}{}, which waits for that group at \
+        each step",
         called(group_name), called(place)
     )]
     Cycle {

@@ -193,9 +193,9 @@ impl Manager {
         Ok(id)
     }
 
-    /// Has a stream take its place among others, by their names, before it is known what comes: it begins when it is
-    /// [ready](Manager::ready). A group and a connection are there for as long as one of their streams is; a group that has all
-    /// its members takes no more, and the next of that name begin another.
+    /// Has a stream take its place among others, by their names, before it is known what comes: it begins
+    /// when it is [ready](Manager::ready). A group and a connection are there for as long as one of their
+    /// streams is; a group that has all its members takes no more, and the next of that name begin another.
     ///
     /// # Errors
     /// [`ControlError::Cycle`], [`ControlError::Members`], [`ControlError::TooMany`].
@@ -367,8 +367,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The stream fails, and what it had is free. What it still moves is given up. Those of its group fail with it: who
-    /// moves in lock step with one that is lost would be out of step without knowing.
+    /// The stream fails, and what it had is free. What it still moves is given up. Those of its group fail
+    /// with it: who moves in lock step with one that is lost would be out of step without knowing.
     ///
     /// # Errors
     /// [`ControlError::NoStream`].
@@ -554,7 +554,8 @@ impl Manager {
         stream.note_moving(now);
         stream.over = Some(why);
         self.dependences.ended(id);
-        if self.resources.holds(id) {
+        // One that was not told what it has has nothing to give back.
+        if self.resources.holds(id) && !self.orders.contains(&Order::SwapIn(id)) {
             self.orders.push_back(Order::SwapOut(id));
         }
         self.resources.remove(id);

@@ -1,7 +1,8 @@
-//! A page of several parts, each the steps of a stream of its own: of several programs, or of several ports of one.
+//! A page of several parts, each the steps of a stream of its own: of several programs, or of several ports
+//! of one.
 //!
-//! The parts are a group of the gateway's manager, so that no part has a step that is more than one ahead, and what is here need
-//! keep no more than a frame of each: when all have brought a step, it is shown.
+//! The parts are a group of the gateway's manager, so that no part has a step that is more than one ahead,
+//! and what is here need keep no more than a frame of each: when all have brought a step, it is shown.
 
 use super::pictures::Pool;
 use super::reducers::Asking;

@@ -169,8 +169,8 @@ pub fn run_reduced(
     lease.no_more()
 }
 
-/// Pictures that the units make of a step: `next` where one waits, `newer` where that was not shown. `None` at the program's
-/// end.
+/// Pictures that the units make of a step: `next` where one waits, `newer` where that was not shown. `None`
+/// at the program's end.
 ///
 /// # Errors
 /// [`StreamError::Program`].

@@ -98,7 +98,8 @@ impl Gateway {
         told
     }
 
-    /// A stream to or from a place takes its place among others. It is forgotten when the [`Lease`] is dropped.
+    /// A stream to or from a place takes its place among others. It is forgotten when the [`Lease`] is
+    /// dropped.
     ///
     /// # Errors
     /// As [`Manager::enter`].
@@ -174,7 +175,8 @@ impl Lease {
         self.gateway.lock().manager.spec(self.stream).ok().and_then(|spec| spec.group)
     }
 
-    /// Asked while it waits for others, or for its program's pipe: whether its program is gone, which nothing else tells then.
+    /// Asked while it waits for others, or for its program's pipe: whether its program is gone, which nothing
+    /// else tells then.
     pub fn gives_up_when(&mut self, gone: impl Fn() -> bool + Send + Sync + 'static) {
         self.gone = Some(Arc::new(gone));
     }
