@@ -115,6 +115,12 @@ impl Display {
         Ok(Show { hub: self.0.hub.clone(), name: name.into(), program, changed })
     }
 
+    /// What colours mean from now on to who looks at a name, of the arrays of a part of its page (of all: no name):
+    /// `table`, `scale`, `mode` and `hand` of the page's looks. `false` where nothing is shown under the name.
+    pub fn look(&self, name: &str, part: &str, look: serde_json::Map<String, serde_json::Value>) -> bool {
+        self.0.hub.look(name, part, look)
+    }
+
     /// What is shown, to how many, and how much of it.
     pub fn status(&self) -> Status {
         Status::of(&self.0.hub.lock())

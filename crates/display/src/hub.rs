@@ -7,6 +7,7 @@ use crate::wire::{self, Published, State};
 use crate::DisplayError;
 use bytes::Bytes;
 use polyduct_os::poll::EventFd;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,6 +39,9 @@ pub(crate) struct Place {
     pub(crate) state: State,
     /// How often it changed.
     pub(crate) changes: u64,
+    /// What else viewers are to know of it, and what colours are to mean there, by the part of the page.
+    note: String,
+    look: Map<String, Value>,
     pub(crate) hello: Bytes,
     pub(crate) state_text: Bytes,
     pub(crate) newest: Option<Arc<Published>>,
@@ -54,8 +58,12 @@ pub(crate) struct Place {
 
 impl Place {
     fn tell(&mut self, state: State) {
-        self.state_text = wire::state(&state);
         self.state = state;
+        self.say();
+    }
+
+    fn say(&mut self) {
+        self.state_text = wire::state(&self.state, &self.note, &self.look);
         self.changes += 1;
     }
 
@@ -112,6 +120,8 @@ impl Hub {
             program,
             state: State::Running,
             changes: keep(|p| p.changes),
+            note: String::new(),
+            look: old.as_ref().map(|p| p.look.clone()).unwrap_or_default(),
             hello,
             state_text: Bytes::new(),
             newest: None,
@@ -160,11 +170,25 @@ impl Hub {
         let mut places = self.lock();
         let place = places.all.get_mut(name);
         if let Some(place) = place.filter(|p| p.program == program && p.state == State::Running) {
-            place.state_text = wire::noted(&place.state, what);
-            place.changes += 1;
+            what.clone_into(&mut place.note);
+            place.say();
         }
         drop(places);
         self.signal();
+    }
+
+    /// What colours are to mean from now on, in a part of a page; whether there is such a page.
+    pub(crate) fn look(&self, name: &str, part: &str, look: Map<String, Value>) -> bool {
+        let mut places = self.lock();
+        let Some(place) = places.all.get_mut(name) else { return false };
+        match place.look.get_mut(part) {
+            Some(Value::Object(before)) => before.extend(look),
+            _ => drop(place.look.insert(part.to_owned(), look.into())),
+        }
+        place.say();
+        drop(places);
+        self.signal();
+        true
     }
 
     /// A program is gone. What it says after that counts no more.

@@ -52,6 +52,7 @@ pub use client::{Project, Want};
 pub use display::{Display, Options, Show};
 pub use error::DisplayError;
 pub use frame::{Frame, OwnedBox, Owner, View, ViewInfo, WantId};
+pub use page::TABLES;
 pub use reduce::Reduce;
 pub use status::{NameStatus, Status, ViewStatus};
 pub use wants::Wants;

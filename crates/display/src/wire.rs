@@ -5,7 +5,7 @@ use crate::elem;
 use crate::frame::{Frame, View, ViewInfo, WantId};
 use crate::limits::MAX_VALUES_BYTES;
 use bytes::Bytes;
-use serde_json::{json, Value};
+use serde_json::{json, Map, Value};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::FrameHeader;
@@ -113,14 +113,14 @@ pub(crate) fn hello(name: &str, views: &[ViewInfo]) -> Bytes {
     text(&json!({"type": "hello", "name": name, "views": views, "group": null}))
 }
 
-/// Tells a page whether the program is there.
-pub(crate) fn state(state: &State) -> Bytes {
-    noted(state, state.why())
-}
-
-/// The same, and what else there is to say.
-pub(crate) fn noted(state: &State, why: &str) -> Bytes {
-    text(&json!({"type": "state", "state": state.name(), "why": why}))
+/// Tells a page whether the program is there, what else there is to say of one that is, and how it is to look.
+pub(crate) fn state(state: &State, note: &str, look: &Map<String, Value>) -> Bytes {
+    let why = if *state == State::Running { note } else { state.why() };
+    let mut message = json!({"type": "state", "state": state.name(), "why": why});
+    if !look.is_empty() {
+        message["look"] = look.clone().into();
+    }
+    text(&message)
 }
 
 /// A frame as the pieces of one binary message. Of the arrays nothing is copied.

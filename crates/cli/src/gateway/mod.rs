@@ -32,6 +32,8 @@ enum What {
     Close(StreamArgs),
     /// Change how a stream is served.
     Set(SetArgs),
+    /// Tell a display how its pages are to look.
+    Tell(TellArgs),
 }
 
 #[derive(clap::Args)]
@@ -40,6 +42,15 @@ struct StreamArgs {
     name: String,
     /// The stream's number, as `status` shows it.
     stream: u32,
+}
+
+#[derive(clap::Args)]
+struct TellArgs {
+    #[command(flatten)]
+    which: StreamArgs,
+    /// colors=NAME, range=LO..HI, range=auto, scale=linear, scale=log or scale=symmetric.
+    #[arg(required = true)]
+    what: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -63,6 +74,10 @@ pub fn gateway(args: &GatewayArgs) -> u8 {
         (Some(What::Pause(args)), _) => tell(args, Command::Pause),
         (Some(What::Resume(args)), _) => tell(args, Command::Resume),
         (Some(What::Close(args)), _) => tell(args, Command::Close),
+        (Some(What::Tell(args)), _) => {
+            let StreamArgs { name, stream } = &args.which;
+            polyduct::gateway::tell(name, &job(), *stream, &args.what).map(|()| true)
+        }
         (Some(What::Set(args)), _) => {
             let quantum = args.quantum.map(Command::Quantum);
             let mut all = quantum.into_iter().chain(args.priority.map(Command::Priority));

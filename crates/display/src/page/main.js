@@ -47,8 +47,25 @@ class Page {
 
   told(message) {
     if (message.type === "hello") this.hello(message);
-    else if (message.type === "state") this.state = message;
+    else if (message.type === "state") {
+      this.state = message;
+      this.follow(message.look);
+    }
     this.facts();
+  }
+
+  /** Looks as somebody says from outside, once: by the name of a part, and what is without one for all. */
+  follow(looks) {
+    const text = JSON.stringify(looks ?? {});
+    if (text === this.followed) return;
+    const before = JSON.parse(this.followed ?? "{}");
+    this.followed = text;
+    for (const [part, look] of Object.entries(looks ?? {})) {
+      if (JSON.stringify(look) === JSON.stringify(before[part])) continue;
+      const views = this.stage.list().filter(({ name }) => !part || name === part || name.startsWith(`${part}/`));
+      for (const view of views) Object.assign(view.look, look);
+      this.stage.restyle(views);
+    }
   }
 
   hello({ views, group }) {
@@ -64,6 +81,7 @@ class Page {
       this.next = null;
       this.shown = null;
       this.stage.enter(views);
+      this.followed = null;
     }
     this.infos = infos;
     this.greeted = true;

@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 /// The whole page, served at `/` and at every name.
 pub(crate) static PAGE: LazyLock<String> = LazyLock::new(|| squeezed(SOURCE));
 
+/// The tables of colours that the page has.
+pub const TABLES: [&str; 7] = ["viridis", "magma", "inferno", "cividis", "RdBu", "coolwarm", "twilight"];
+
 /// What marks a line as a comment. A block's later lines have two spaces, CSS's `* {` has one.
 const COMMENTS: [&str; 3] = ["//", "/**", "*  "];
 
@@ -56,7 +59,14 @@ fn squeezed(source: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::PAGE;
+    use super::{PAGE, TABLES};
+
+    #[test]
+    fn the_page_has_these_tables_and_no_others() {
+        let there = |name: &&str| include_str!("tables.js").contains(&format!("\n  {name}: {{ kind: "));
+        assert!(TABLES.iter().all(there));
+        assert_eq!(include_str!("tables.js").matches("{ kind: ").count(), TABLES.len());
+    }
 
     #[test]
     fn the_page_is_small_and_asks_nobody_for_anything() {

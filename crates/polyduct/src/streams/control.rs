@@ -50,6 +50,8 @@ pub(super) enum Ask {
     Status,
     /// To do something to a stream.
     Do(u32, Command),
+    /// To tell what a stream goes to something.
+    Tell(u32, Vec<String>),
 }
 
 /// What a gateway answers.
@@ -188,8 +190,21 @@ pub fn status(gateway: &str, job: &str) -> Result<Status, Error> {
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or it refuses that.
 pub fn command(gateway: &str, job: &str, stream: u32, what: Command) -> Result<(), Error> {
+    done(gateway, job, &Ask::Do(stream, what))
+}
+
+/// Tells the display that a stream of a gateway on this host goes to: `colors=NAME`, `range=LO..HI`, `range=auto`, `scale=log`.
+/// The pages of who looks follow.
+///
+/// # Errors
+/// As [`command`].
+pub fn tell(gateway: &str, job: &str, stream: u32, what: &[String]) -> Result<(), Error> {
+    done(gateway, job, &Ask::Tell(stream, what.to_vec()))
+}
+
+fn done(gateway: &str, job: &str, what: &Ask) -> Result<(), Error> {
     let wrong = |what: String| StreamError::System { what: format!("gateway {gateway}: {what}") };
-    match ask(gateway, job, &Ask::Do(stream, what))? {
+    match ask(gateway, job, what)? {
         Answer::Done => Ok(()),
         Answer::Failed(why) => Err(wrong(why).into()),
         other => Err(wrong(format!("answered {other:?}")).into()),

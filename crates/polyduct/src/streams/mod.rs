@@ -14,10 +14,11 @@ mod reducers;
 mod reshuffle;
 mod serve;
 mod show;
+mod tell;
 mod work;
 
 pub(crate) use carrier::Carrier;
-pub use control::{command, status, Command};
+pub use control::{command, status, tell, Command};
 pub use reshuffle::{reshuffling, Reshuffling};
 pub use serve::serve;
 

@@ -1,8 +1,8 @@
 //! A gateway that is a process of its own: carries the streams of all programs of this host that ask it to.
 
 use super::control::{say, socket, Answer, Ask, Command};
-use super::show;
 use super::work::gateway;
+use super::{show, tell};
 use crate::Error;
 use polyduct_message::handshake::{Incoming, GATEWAY};
 use polyduct_os::poll::{poll, PollItem};
@@ -92,6 +92,10 @@ fn attend(conn: &Arc<Conn>, over: &Arc<AtomicBool>) -> Result<(), OsError> {
                 Command::Priority(priority) => all.set_priority(id, priority),
             };
             say(conn, &done.map_or_else(|e| Answer::Failed(e.to_string()), |()| Answer::Done))
+        }
+        Ask::Tell(stream, words) => {
+            let told = tell::tell(StreamId(stream), &words);
+            say(conn, &told.map_or_else(Answer::Failed, |()| Answer::Done))
         }
         Ask::Carry(job) => {
             // The program's units hear of a program that dies by their pipe.

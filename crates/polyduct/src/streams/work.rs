@@ -4,6 +4,7 @@ use super::bundles::Unpacked;
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
 use super::reducers::{self, Asking, Known};
+use super::tell::Listens;
 use super::{bundles, page, show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
@@ -268,6 +269,7 @@ fn display_steps(
     let held = views.iter().map(grown).sum::<u64>().max(reader.local_len_bytes() as u64);
     let entered = Screen::enter(target, display, views, lease).map_err(listen);
     let screen = entered.inspect_err(|_| reader.abort())?;
+    let _listens = Listens::new(lease.stream(), display, &target.name, target.part.as_deref());
     let most = if known.is_some() { reducers::MOST } else { held };
     // Two frames of it may be on the way to each viewer, and are shared by all.
     let ready = Format::new(Adu::Changing { most }, most.max(1), 1, 1).map_err(StreamError::from);
