@@ -1,0 +1,189 @@
+"""Displays under attack: crowds of connections, and viewers that stop, beside a program that writes steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import select
+import socket
+import struct
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import websockets
+from conftest import Process
+
+import polyduct
+
+Start = Callable[..., Process]
+LIMIT, VIEWERS, TOLD = 256, 128, 16
+CROWD = 2200
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Program:
+    """A process that shows float32 steps and writes one after the other until it is asked how that goes."""
+
+    def __init__(self, start: Start, port: int, shape: tuple[int, int]) -> None:
+        self._process = start(
+            """
+            import collections, os, select, statistics, time
+            has = lambda: (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+            before = has()
+            shape = int(sys.argv[2]), int(sys.argv[3])
+            out = polyduct.open(sys.argv[1], "w", shape=shape, dtype="f4", layout="*,*", timeout=60)
+            step, asked = np.zeros(shape, "f4"), "go on"
+            say("open")
+            while asked == "go on":
+                count, took = 0, collections.deque(maxlen=10_000)
+                while not count or not select.select([sys.stdin], [], [], 0)[0]:
+                    began = time.perf_counter()
+                    out.write(step)
+                    took.append(time.perf_counter() - began)
+                    step += 1
+                    count += 1
+                say(count, statistics.median(took), max(took))
+                asked = wait().strip()
+            out.close()
+            while has() != before:
+                time.sleep(0.01)
+            say("nothing is left")
+            """,
+            f"display://:{port}/crowd",
+            *shape,
+        )
+        assert self._process.hear() == "open"
+        self._port = port
+
+    def _tell(self, word: str) -> str:
+        assert self._process.process.stdin is not None
+        self._process.process.stdin.write(f"{word}\n")
+        self._process.process.stdin.flush()
+        return self._process.hear()
+
+    def steps(self) -> tuple[int, float, float]:
+        """How many it wrote since it was asked last, and how long one took: mostly, and at most."""
+        count, median, most = self._tell("go on").split()
+        return int(count), float(median), float(most)
+
+    def memory(self, which: str = "VmRSS") -> int:
+        """Bytes that are resident, shared ones included, now or (VmHWM) at most."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(which))
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+
+    def end(self) -> None:
+        assert self._tell("end").split()[0].isdigit()
+        assert self._process.hear() == "nothing is left"
+        assert self._process.end()[0] == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", self._port))
+
+
+async def viewer(port: int, frames: int) -> list[int]:
+    """The steps of so many frames, each of which is acknowledged."""
+    steps: list[int] = []
+    async with websockets.connect(f"ws://127.0.0.1:{port}/crowd/ws", max_size=None, compression=None) as socket:
+        while len(steps) < frames:
+            said = await asyncio.wait_for(socket.recv(), 30)
+            if isinstance(said, str):
+                continue
+            length = struct.unpack("<I", said[:4])[0]
+            head = json.loads(said[4 : 4 + length])
+            view = head["views"][0]
+            at = (4 + length + 7) // 8 * 8 + view["at"]
+            values = np.frombuffer(said, {"f4": "f4", "f2": "f2"}[view["dtype"]], view["len"] // int(view["dtype"][1]), at)
+            assert (values == values[0]).all(), "a frame is of one step"
+            steps.append(head["step"])
+            await socket.send(json.dumps({"type": "ack", "id": head["id"]}))
+    return steps
+
+
+HALF = b"GET /crowd/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websoc"
+
+
+def test_thousands_of_connections_harm_nobody(port: int, start: Start) -> None:
+    """Most say nothing, some begin to say something, some send noise; all at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CROWD)), hard))
+    program = Program(start, port, (300, 200))
+    asyncio.run(viewer(port, 3))
+    program.steps()
+    files, memory = program.descriptors(), program.memory("VmHWM")
+    noise = np.random.default_rng(1).bytes(3000)
+    with contextlib.ExitStack() as stack:
+        crowd = []
+        for k in range(CROWD):
+            crowd.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            # It may be closed already.
+            with contextlib.suppress(OSError):
+                crowd[-1].send({0: HALF, 1: noise}.get(k % 10, b""))
+        assert program.descriptors() <= files + LIMIT + TOLD
+        count, _, most = program.steps()
+        assert count > 0 and most < 2, "steps go on"
+        told = 0
+        look = select.poll()
+        for one in crowd:
+            look.register(one, select.POLLIN)
+        ready = {number for number, _ in look.poll(0)}
+        for one in crowd:
+            with contextlib.suppress(OSError):
+                told += one.fileno() in ready and b"too many connections" in one.recv(1000)
+        assert told > 0, "who is one too many is told so, as far as there is room to"
+
+        # Whoever comes now is refused until those have had their time, and then served.
+        end, refused = time.monotonic() + 30, 0
+        while True:
+            try:
+                steps = asyncio.run(viewer(port, 20))
+                break
+            except (websockets.InvalidHandshake, OSError, EOFError) as e:
+                refused += 1
+                assert time.monotonic() < end, e
+        assert steps == sorted(set(steps)) and len(steps) == 20
+        # Of each connection the largest head, and a bit.
+        assert program.memory("VmHWM") - memory < LIMIT * (16 << 10) + (8 << 20)
+    assert refused > 0 and program.steps()[0] > 0
+    program.end()
+
+
+def test_one_of_fifty_viewers_takes_nothing(port: int, start: Start) -> None:
+    """It costs the program nothing but memory for two frames, and the others none of theirs."""
+    shape = (512, 512)
+    program = Program(start, port, shape)
+    asyncio.run(viewer(port, 30))
+    program.steps()
+    memory, frame = program.memory(), 4 * shape[0] * shape[1]
+    with socket.socket() as stopped:
+        stopped.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stopped.connect(("127.0.0.1", port))
+        stopped.sendall(HALF + b"ket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ")
+        stopped.sendall(b"AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+
+        async def others() -> list[list[int]]:
+            return await asyncio.gather(*(viewer(port, 20) for _ in range(49)))
+
+        for steps in asyncio.run(others()):
+            assert steps == sorted(set(steps))
+        count, median, most = program.steps()
+        print(count,median,most,program.memory()-memory,frame)
+        assert count > 20 and most < 2, "steps go on"
+        # Two for each viewer, the newest, and what waits to be used again.
+        assert program.memory() - memory < (2 * 50 + 1 + 8) * frame
+    program.end()
