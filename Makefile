@@ -102,7 +102,7 @@ bench: build $(PEERS)/ready $(TORCH)/installed
 	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
 	for table in pipe hosts message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \
-	for script in weights sets streams lanes; do echo "bench/$$script.py"; $(SCRIPT) bench/$$script.py || status=1; done; \
+	for script in weights sets streams lanes displays; do echo "bench/$$script.py"; $(SCRIPT) bench/$$script.py || status=1; done; \
 	exit $$status
 
 # LogP signatures and the overlap of work and transfer, drawn into out/.

@@ -171,6 +171,7 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
             "bench/sets.py",
             "bench/streams.py",
             "bench/lanes.py",
+            "bench/displays.py",
         ];
         assert_eq!(tables, expected, "{printed}{}", text(&o.stderr));
         o.status.success()
