@@ -32,6 +32,7 @@ pub struct FarLanes {
     room: u64,
     events: VecDeque<Event>,
     done: bool,
+    /// The latest step of which something was sent; in the end, how many there were.
     steps: u64,
 }
 
@@ -128,6 +129,7 @@ impl Lanes for FarLanes {
     }
 
     fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
+        self.steps = self.steps.max(send.adu);
         let unit = &mut self.units[lane as usize];
         let Some(channel) = self.ways.channel(lane) else { return Ok(Went::Down) };
         let mut write = || {
