@@ -1,9 +1,9 @@
-"""Displays in a headless Chromium: four 1080p arrays in lock step, an array of 4 GiB that units reduce, and what viewers
-cost the program, one of which takes nothing.
+"""Displays in a headless Chromium: four 1080p arrays in lock step, an array of 4 GiB that units reduce, and
+what viewers cost the program, one of which takes nothing.
 
-Prints a table, or with --json its rows; medians of several rounds. Pages say themselves which step each of their views
-shows, and pictures of steps that are mixed are failures. Memory is what a process has for itself (RssAnon), beside
-the program's slots. Where half of the memory is less than the large array's slots, its rows are left out.
+Prints a table, or with --json its rows; medians of several rounds. Pages say themselves which step each of
+their views shows. Memory is what a process has for itself (RssAnon), beside the program's slots. Where there
+is no memory for the slots of the large array its rows are left out.
 """
 
 from __future__ import annotations
@@ -57,8 +57,15 @@ def huge(port: int, unit: int, gateway: str) -> None:
     import polyduct
 
     with polyduct.open(
-        f"display://:{port}/{NAME}?gateway={gateway}", "w", shape=(EDGE, EDGE), dtype="f4", layout="block,*", unit=unit, units=UNITS,
-        program=f"huge-{port}", timeout=120,
+        f"display://:{port}/{NAME}?gateway={gateway}",
+        "w",
+        shape=(EDGE, EDGE),
+        dtype="f4",
+        layout="block,*",
+        unit=unit,
+        units=UNITS,
+        program=f"huge-{port}",
+        timeout=120,
     ) as out:
         step, rows = 0, EDGE // UNITS
         while True:
@@ -73,7 +80,9 @@ def steps(port: int) -> None:
     """Writes steps without a pause; says for each line that it gets how long one took since the last."""
     import polyduct
 
-    with polyduct.open(f"display://:{port}/{NAME}", "w", shape=(512, 512), dtype="f4", layout="*,*", timeout=60) as out:
+    with polyduct.open(
+        f"display://:{port}/{NAME}", "w", shape=(512, 512), dtype="f4", layout="*,*", timeout=60
+    ) as out:
         step = np.zeros((512, 512), "f4")
         while True:
             took: list[float] = []
@@ -206,7 +215,9 @@ async def look(port: int, count: int, until: Callable[[], bool]) -> int:
 
     async def one() -> int:
         came = 0
-        async with websockets.connect(f"ws://127.0.0.1:{port}/{NAME}/ws", max_size=None, compression=None) as server:
+        async with websockets.connect(
+            f"ws://127.0.0.1:{port}/{NAME}/ws", max_size=None, compression=None
+        ) as server:
             while not until():
                 said = await asyncio.wait_for(server.recv(), 30)
                 if isinstance(said, bytes):
@@ -219,7 +230,7 @@ async def look(port: int, count: int, until: Callable[[], bool]) -> int:
 
 
 def viewers() -> dict[str, float]:
-    """Microseconds of a step: with nobody there, beside a viewer that takes nothing, and beside 50 that take all."""
+    """Microseconds of a step alone; how many times that beside a stopped viewer, and beside 50."""
     port = free_port()
     with program("steps", port) as (writer,):
         shown_at(port)
@@ -239,12 +250,15 @@ def viewers() -> dict[str, float]:
         alone = took(1)
         with socket.create_connection(("127.0.0.1", port)) as stopped:
             stopped.sendall(
-                f"GET /{NAME}/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+                f"GET /{NAME}/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
             )
             assert b"101" in stopped.recv(100)
             beside = took(1)
-        crowd = subprocess.Popen([sys.executable, __file__, "look", str(port)], stdout=subprocess.PIPE, text=True)
+        crowd = subprocess.Popen(
+            [sys.executable, __file__, "look", str(port)], stdout=subprocess.PIPE, text=True
+        )
         assert crowd.stdout is not None
         crowd.stdout.readline()
         many = took(1)
@@ -266,28 +280,60 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
 
     def row(case: str, value: float, unit: str, must: float, least: bool = True) -> None:
-        rows.append({"case": case, "value": value, "unit": unit, "must": must, "ok": value >= must if least else value <= must})
+        rows.append(
+            {
+                "case": case,
+                "value": value,
+                "unit": unit,
+                "must": must,
+                "ok": value >= must if least else value <= must,
+            }
+        )
 
     middle = statistics.median
     shown = [four() for _ in range(args.rounds)]
     row("4 arrays of 1080 x 1920 f4, in a browser", middle(r for r, _, _ in shown), "frames/s", 30)
     row("steps by which they differ", max(s for _, s, _ in shown), "steps", 0, False)
-    row("memory of the page, history included", max(m for _, _, m in shown) / 2**20, "MiB", (HISTORY + PAGE) >> 20, False)
+    row(
+        "memory of the page, history included",
+        max(m for _, _, m in shown) / 2**20,
+        "MiB",
+        (HISTORY + PAGE) >> 20,
+        False,
+    )
     # Slots of three steps.
     if 3 * 4 * EDGE**2 < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         shown = [large() for _ in range(args.rounds)]
-        row(f"{EDGE} x {EDGE} f4 of {UNITS} units, reduced, in a browser", middle(r for r, _, _ in shown), "frames/s", 15)
+        row(
+            f"{EDGE} x {EDGE} f4 of {UNITS} units, reduced, in a browser",
+            middle(r for r, _, _ in shown),
+            "frames/s",
+            15,
+        )
         row("memory of its gateway", max(g for _, g, _ in shown) / 2**20, "MiB", GATEWAY >> 20, False)
-        row("memory of the page, history included", max(m for _, _, m in shown) / 2**20, "MiB", (HISTORY + PAGE) >> 20, False)
+        row(
+            "memory of the page, history included",
+            max(m for _, _, m in shown) / 2**20,
+            "MiB",
+            (HISTORY + PAGE) >> 20,
+            False,
+        )
     cost = [viewers() for _ in range(args.rounds)]
-    row("a step beside a viewer that takes nothing, of one alone", middle(c["stopped"] for c in cost), "", 1.5, False)
+    row(
+        "a step beside a viewer that takes nothing, of one alone",
+        middle(c["stopped"] for c in cost),
+        "",
+        1.5,
+        False,
+    )
     # The writer, the gateway and the viewers share the processors.
     row("a step beside 50 viewers, of one alone", middle(c["crowd"] for c in cost), "", 3, False)
     if args.json:
         print(json.dumps(rows))
     else:
         for r in rows:
-            print(f"{r['case']:58} {r['value']:8.2f} {r['unit']:8}   must {r['must']}{'' if r['ok'] else '   SHORT'}")
+            short = "" if r["ok"] else "   SHORT"
+            print(f"{r['case']:58} {r['value']:8.2f} {r['unit']:8}   must {r['must']}{short}")
     return int(not all(r["ok"] for r in rows))
 
 

@@ -1,9 +1,10 @@
-"""Streams against iperf3 and plain sockets: what four units send to one receiver over TCP, in rows and in columns of 128
-bytes, and as datagrams; two streams of a gateway against one; and from `write` to the first byte at the receiver.
+"""Streams against iperf3 and plain sockets: what four units send to one receiver over TCP, in rows and in
+columns of 128 bytes, and as datagrams; two streams of a gateway against one; and from `write` to the first
+byte at the receiver.
 
-Prints a table, or with --json its rows. Figures are medians of several rounds, each with both sides; every byte that
-the receiver takes is counted, and the first step is compared with what was sent. Of datagrams it is those that leave that
-are counted, since a receiver of either kind loses some.
+Prints a table, or with --json its rows. Figures are medians of several rounds, each with both sides; every
+byte that the receiver takes is counted, and the first step is compared with what was sent. Of datagrams those that
+leave are counted, since a receiver of either kind loses some.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ def unit(url: str, number: int, units: int, layout: str, steps: int) -> None:
     import polyduct
 
     with polyduct.open(
-        url, "w", shape=SHAPE, dtype="u1", layout=layout, unit=number, units=units, program=url, depth=2, timeout=60
+        url,
+        "w",
+        shape=SHAPE,
+        dtype="u1",
+        layout=layout,
+        unit=number,
+        units=units,
+        program=url,
+        depth=2,
+        timeout=60,
     ) as out:
         for step in range(steps):
             with out.step() as a:
@@ -46,7 +56,7 @@ def unit(url: str, number: int, units: int, layout: str, steps: int) -> None:
 
 
 def receive(layout: str, units: int, steps: int) -> None:
-    """Takes everything, as iperf3 does, into one buffer; says how fast, after the first step, which is checked."""
+    """Takes everything, as iperf3 does, into one buffer; checks the first step, and times the rest."""
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
     one, _ = server.accept()
@@ -63,7 +73,7 @@ def receive(layout: str, units: int, steps: int) -> None:
 
 
 def datagrams() -> None:
-    """Takes datagrams until the one that says that there are no more, or none came for a while; each of step 0 is checked."""
+    """Takes datagrams until one says that there are no more; each of step 0 is checked."""
     receiver = socket.socket(type=socket.SOCK_DGRAM)
     receiver.bind(("127.0.0.1", 0))
     receiver.settimeout(5)
@@ -73,14 +83,18 @@ def datagrams() -> None:
         some = receiver.recv_into(buffer)
         _, end, _, step, at = struct.unpack_from("<5sBHQQ", buffer)
         assert some == DATAGRAM or end or at + some - HEADER == SHAPE[0] * SHAPE[1]
-        assert step > 0 or end or {buffer[HEADER], buffer[some - 1]} == {at // own + 1, (at + some - HEADER - 1) // own + 1}
+        assert (
+            step > 0
+            or end
+            or {buffer[HEADER], buffer[some - 1]} == {at // own + 1, (at + some - HEADER - 1) // own + 1}
+        )
         count += some
         some = 0 if end else some
     print(json.dumps({"bytes": count}))
 
 
 def first_byte(count: int) -> None:
-    """Says how long each of so many numbers, the times when they were sent, was on its way, and asks for the next."""
+    """Takes so many numbers, the times when they were sent, and asks for each; says how long they took."""
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
     one, back = server.accept()[0], server.accept()[0]
@@ -103,7 +117,9 @@ def check(step: np.ndarray, layout: str, units: int) -> None:
 
 def start(*words: object) -> tuple[subprocess.Popen[str], str]:
     """One of the processes above, and what it says first."""
-    process = subprocess.Popen([sys.executable, __file__, *map(str, words)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, *map(str, words)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     return process, process.stdout.readline().strip() if words[0] != "unit" else ""
 
@@ -118,7 +134,9 @@ def ours(layout: str, steps: int, units: int = UNITS, streams: int = 1, query: s
     """Bytes in a second that the receivers of so many streams take together."""
     receivers = [start("receive", layout, units, steps) for _ in range(streams)]
     writers = [
-        start("unit", f"tcp://127.0.0.1:{port}{query}", k, units, layout, steps)[0] for _, port in receivers for k in range(units)
+        start("unit", f"tcp://127.0.0.1:{port}{query}", k, units, layout, steps)[0]
+        for _, port in receivers
+        for k in range(units)
     ]
     took = [said(one) for one, _ in receivers]
     for writer in writers:
@@ -130,7 +148,9 @@ def ours(layout: str, steps: int, units: int = UNITS, streams: int = 1, query: s
 def ours_udp(steps: int) -> float:
     receiver, port = start("datagrams")
     url = f"udp://127.0.0.1:{port}?packet={DATAGRAM - HEADER}"
-    rates = [said(writer) for writer in [start("unit", url, k, UNITS, "block,*", steps)[0] for k in range(UNITS)]]
+    rates = [
+        said(writer) for writer in [start("unit", url, k, UNITS, "block,*", steps)[0] for k in range(UNITS)]
+    ]
     assert said(receiver)["bytes"] > 0
     return rates[0]["rate"] * DATAGRAM / (DATAGRAM - HEADER)
 
@@ -178,7 +198,9 @@ def iperf(*how: str) -> float:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    server = subprocess.Popen(["iperf3", "-s", "-1", "--forceflush", "-p", port], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        ["iperf3", "-s", "-1", "--forceflush", "-p", port], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
     while "listening" not in server.stdout.readline():
         pass
@@ -210,13 +232,25 @@ def main() -> int:
     row("4 units, columns of 128 bytes, to one tcp:// receiver", [c / p for p, _, c, *_ in tcp], "iperf3", 0.7)
     row("columns, reshuffled by the units", [y / p for p, *_, y, _ in tcp], "iperf3", None)
     row("columns, gathered by the gateway", [n / p for p, *_, n in tcp], "iperf3", None)
-    udp = each(lambda: iperf("-u", "-b", "0", "-l", str(DATAGRAM)), lambda: ours_udp(20), lambda: ours("block,*", 20))
-    row(f"4 units, rows, to udp://, datagrams of {DATAGRAM} bytes", [u / p for p, u, _ in udp], "iperf3 -u", 0.9)
+    udp = each(
+        lambda: iperf("-u", "-b", "0", "-l", str(DATAGRAM)), lambda: ours_udp(20), lambda: ours("block,*", 20)
+    )
+    row(
+        f"4 units, rows, to udp://, datagrams of {DATAGRAM} bytes",
+        [u / p for p, u, _ in udp],
+        "iperf3 -u",
+        0.9,
+    )
     row("the same", [u / t for _, u, t in udp], "tcp://", None)
     streams = [one_and_two(30) for _ in range(args.rounds)]
     row("two streams of a gateway together", [two / one for one, two in streams], "one stream", 0.95)
     sent = each(lambda: latency(False), lambda: latency(True))
-    row("8 bytes, from write to the first byte at the receiver", [w / p for w, p in sent], "a plain socket", None)
+    row(
+        "8 bytes, from write to the first byte at the receiver",
+        [w / p for w, p in sent],
+        "a plain socket",
+        None,
+    )
     rows[-1]["us"] = statistics.median(w for w, _ in sent)
     rows[-1]["at most"] = 50
     if args.json:

@@ -1,4 +1,4 @@
-"""Two sites with a network between them, for tests: programs that write and read a field, and what happens on the way."""
+"""Two sites with a network between them, for tests: programs that write and read a field, and mishaps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ def rows(unit: int, units: int) -> np.ndarray:
 def write(url: str, units: int, steps: int) -> list[Callable[[], None]]:
     def unit(k: int) -> None:
         with polyduct.open(
-            url, "w", shape=FIELD.shape, dtype="u4", layout="balanced,*", unit=k, units=units, program="w", timeout=60
+            url,
+            "w",
+            shape=FIELD.shape,
+            dtype="u4",
+            layout="balanced,*",
+            unit=k,
+            units=units,
+            program="w",
+            timeout=60,
         ) as out:
             for t in range(steps):
                 out.write(rows(k, units) + np.uint32(t))
@@ -61,9 +69,9 @@ class Way:
 
 
 class Middle:
-    """A network between two sites: carries connections to a port, and cuts each after some bytes, as chance has it. A
-    rough one resets what it cuts, holds some pieces back for a while, so that lanes overtake each other, and takes
-    nothing at all from one connection for a second."""
+    """A network between two sites: carries connections to a port, and cuts each after some bytes, as chance
+    has it. A rough one resets what it cuts, holds some pieces back for a while, so that lanes overtake each other,
+    and takes nothing at all from one connection for a second."""
 
     def __init__(self, to: int, most: int, seed: int, rough: bool = False) -> None:
         self._to, self._most, self._random, self._rough = to, most, random.Random(seed), rough
@@ -84,7 +92,9 @@ class Middle:
             due = {way.to: one for one, way in self._ways.items() if way.waiting and way.due <= now}
             later = [way.due - now for way in self._ways.values() if way.waiting and way.due > now]
             idle = [one for one, way in self._ways.items() if not way.waiting]
-            ready, takes, _ = select.select([self._server, self._over, *idle], [*due], [], min(later, default=None))
+            ready, takes, _ = select.select(
+                [self._server, self._over, *idle], [*due], [], min(later, default=None)
+            )
             if self._over in ready:
                 break
             for one in ready:

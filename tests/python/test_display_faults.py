@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import socket
 import struct
 import time
@@ -98,7 +97,9 @@ class Program:
 async def viewer(port: int, frames: int) -> list[int]:
     """The steps of so many frames, each of which is acknowledged."""
     steps: list[int] = []
-    async with websockets.connect(f"ws://127.0.0.1:{port}/crowd/ws", max_size=None, compression=None) as socket:
+    async with websockets.connect(
+        f"ws://127.0.0.1:{port}/crowd/ws", max_size=None, compression=None
+    ) as socket:
         while len(steps) < frames:
             said = await asyncio.wait_for(socket.recv(), 30)
             if isinstance(said, str):
@@ -107,7 +108,9 @@ async def viewer(port: int, frames: int) -> list[int]:
             head = json.loads(said[4 : 4 + length])
             view = head["views"][0]
             at = (4 + length + 7) // 8 * 8 + view["at"]
-            values = np.frombuffer(said, {"f4": "f4", "f2": "f2"}[view["dtype"]], view["len"] // int(view["dtype"][1]), at)
+            values = np.frombuffer(
+                said, {"f4": "f4", "f2": "f2"}[view["dtype"]], view["len"] // int(view["dtype"][1]), at
+            )
             assert (values == values[0]).all(), "a frame is of one step"
             steps.append(head["step"])
             await socket.send(json.dumps({"type": "ack", "id": head["id"]}))
@@ -168,7 +171,9 @@ def test_one_of_fifty_viewers_takes_nothing(port: int, start: Start) -> None:
     with socket.socket() as stopped:
         stopped.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stopped.connect(("127.0.0.1", port))
-        stopped.sendall(HALF + b"ket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ")
+        stopped.sendall(
+            HALF + b"ket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+        )
         stopped.sendall(b"AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 
         async def others() -> list[list[int]]:

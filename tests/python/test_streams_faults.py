@@ -33,14 +33,23 @@ def port() -> int:
 
 @pytest.mark.parametrize("policy", ["block", "latest"])
 def test_a_receiver_that_takes_nothing_for_a_while(policy: Literal["block", "latest"]) -> None:
-    """It is waited for, and gets everything; or nobody waits, and it gets steps that are whole, in their order."""
+    """It is waited for and gets everything; or nobody waits, and it gets whole steps in their order."""
     server = socket.create_server(("127.0.0.1", 0))
     url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     stuck, steps = threading.Barrier(3), 60
 
     def unit(k: int) -> float:
         out = polyduct.open(
-            url, "w", shape=(BYTES // 64, 64), dtype="u1", layout="*,block", unit=k, units=2, program="w", policy=policy, timeout=30
+            url,
+            "w",
+            shape=(BYTES // 64, 64),
+            dtype="u1",
+            layout="*,block",
+            unit=k,
+            units=2,
+            program="w",
+            policy=policy,
+            timeout=30,
         )
         part, longest, waited = np.empty((BYTES // 64, 32), "u1"), 0.0, False
         for t in range(steps):
@@ -151,7 +160,8 @@ WRITER = """
     url, unit, at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     try:
         out = polyduct.open(
-            url, "w", shape=(512, 512), dtype="u4", layout="block,*", unit=unit, units=2, program="w", timeout=60)
+            url, "w", shape=(512, 512), dtype="u4", layout="block,*", unit=unit, units=2, program="w",
+            timeout=60)
         for t in range(1 << 30):
             out.write(np.full((256, 512), t, "u4"), timeout=30)
             if t == at:
@@ -198,7 +208,7 @@ def left(names: list[str]) -> list[str]:
 def test_whoever_is_killed_the_others_are_told(
     port: int, start: Start, gateway: tuple[str, subprocess.Popen[str]], seed: int
 ) -> None:
-    """Units of the writers, the gateway, units of the readers at the other site, the one with their gateway included."""
+    """Units of the writers; the gateway; units of the readers, the one with their site's gateway too."""
     name, carrier = gateway
     chance = random.Random(seed)
     at, victim = chance.randrange(40), seed % 5
@@ -217,7 +227,9 @@ def test_whoever_is_killed_the_others_are_told(
         unit.end()
     if victim < 4:
         asked = [str(COMMAND), "gateway", "status", name, "--json"]
-        while '"stream"' in subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout:
+        while (
+            '"stream"' in subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout
+        ):
             assert time.monotonic() - began < 10
         carrier.send_signal(signal.SIGINT)
         assert carrier.wait(30) == 0
