@@ -3,8 +3,8 @@ columns of 128 bytes, and as datagrams; two streams of a gateway against one; an
 byte at the receiver.
 
 Prints a table, or with --json its rows. Figures are medians of several rounds, each with both sides; every
-byte that the receiver takes is counted, and the first step is compared with what was sent. Of datagrams those that
-leave are counted, since a receiver of either kind loses some.
+byte that the receiver takes is counted, and the first step is compared with what was sent. Of datagrams those
+that leave are counted, since a receiver of either kind loses some.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class Way:
 
 class Middle:
     """A network between two sites: carries connections to a port, and cuts each after some bytes, as chance
-    has it. A rough one resets what it cuts, holds some pieces back for a while, so that lanes overtake each other,
-    and takes nothing at all from one connection for a second."""
+    has it. A rough one resets what it cuts, holds some pieces back for a while, so that lanes overtake each
+    other, and takes nothing at all from one connection for a second."""
 
     def __init__(self, to: int, most: int, seed: int, rough: bool = False) -> None:
         self._to, self._most, self._random, self._rough = to, most, random.Random(seed), rough
