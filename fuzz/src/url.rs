@@ -5,6 +5,7 @@
 
 mod driver;
 
+use polyduct::stream::control::Ties;
 use polyduct::stream::Protocol;
 use polyduct::url::{meeting, parse, Meeting};
 use polyduct::{Error, Form, Mode, StreamTarget, Target};
@@ -37,7 +38,7 @@ fn written(target: &Target) -> Option<String> {
 }
 
 fn stream(target: &StreamTarget) -> String {
-    let StreamTarget { place, name, form, gateway } = target;
+    let StreamTarget { place, name, form, gateway, reshuffle, ties, part } = target;
     if place.protocol == Protocol::Window {
         assert!(!name.is_empty());
         return format!("window:{name}");
@@ -65,10 +66,23 @@ fn stream(target: &StreamTarget) -> String {
             Form::Length => "&form=length",
         };
     }
-    if let Some(gateway) = gateway {
-        text += &format!("&gateway={gateway}");
+    let reshuffle = reshuffle.map(|yes| if yes { "yes" } else { "no" }.to_owned());
+    let Ties { connection, after, group, members, quantum, priority, permanent } = ties;
+    let members = members.map(|members| members.to_string());
+    let said = [
+        ("gateway", gateway),
+        ("reshuffle", &reshuffle),
+        ("part", part),
+        ("connection", connection),
+        ("after", after),
+        ("group", group),
+        ("members", &members),
+    ];
+    for (name, value) in said.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        text += &format!("&{name}={value}");
     }
-    text
+    let permanent = if *permanent { "yes" } else { "no" };
+    text + &format!("&quantum={quantum}&priority={priority}&permanent={permanent}")
 }
 
 /// A refusal quotes no more than it should, and points into the text.
@@ -120,7 +134,7 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let seeds: [&[u8]; 16] = [
+    let seeds: [&[u8]; 18] = [
         b"pipe:run-1/a",
         b"pipe://node7:4100/field",
         b"pipe://[fe80::1]:7/a/b",
@@ -133,6 +147,8 @@ fn main() {
         b"tcp://node7:4100",
         b"udp://[::1%eth0]:65535",
         b"tcp://:9000?form=npy&lanes=3&su=4096&gateway=north",
+        b"tcp://h:9000?group=g&members=4&connection=a&after=b&reshuffle=no&permanent=yes&quantum=3&priority=-2",
+        b"display://:8080/cameras?gateway=north&part=left&members=4",
         b"rtp://h:1?packet=900",
         b"stream://far:4200/a/b?lanes=4",
         b"display://[::1]:8080/x",

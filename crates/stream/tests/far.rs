@@ -14,7 +14,7 @@ use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Offered, Ta
 use polyduct_stream::gateway::far::{FarSteps, Side};
 use polyduct_stream::gateway::receive::Sink;
 use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Place, Protocol, StreamError};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Place, Protocol, StreamError, Ties};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::thread;
@@ -105,7 +105,8 @@ fn receive(words: Vec<(Give, Vec<u8>)>) -> Result<Vec<Vec<u8>>, StreamError> {
             let mut far = FarSteps::meet(side, PATIENCE, &late)?;
             far.are_of(adu);
             let format = Format::new(adu, 64, 64, 1)?;
-            let lease = Gateway::new(CAPACITY).register("x", Gateway::usual(Direction::Receive, format))?;
+            let lease = Gateway::new(CAPACITY).enter("x", Direction::Receive, &Ties::default())?;
+            lease.ready(format, 2)?;
             let mut steps = Steps(Vec::new());
             let moved = far.run(&mut steps, &lease, &late)?;
             assert_eq!(moved, steps.0.len() as u64);
