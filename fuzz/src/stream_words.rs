@@ -39,6 +39,8 @@ fn main() {
         met: 0,
         lane: 1,
         lanes: 4,
+        gateway: 1,
+        gateways: 2,
     };
     let unit = Give::Unit { adu: 3, adu_len: 1 << 20, at: 65536, len: 65536 };
     let array = |name: &str, open| Offered { name: name.into(), shape: vec![4, 5], elem: "f32".into(), open };

@@ -43,7 +43,7 @@ mod writer;
 
 /// Gateways that are processes of their own.
 pub mod gateway {
-    pub use crate::streams::{command, reshuffling, serve, status, tell, Command, Reshuffling};
+    pub use crate::streams::{command, members, reshuffling, serve, status, tell, Command, Reshuffling};
     pub use polyduct_stream::control::{State, Status, StreamStatus, WaitsFor};
 }
 

@@ -22,6 +22,7 @@
 //! | [`mod@format`] | how an ADU is cut |
 //! | [`gateway`] | threads that carry out what the manager decides |
 //! | [`place`] | where a stream goes |
+//! | [`Share`] | what one of several gateways carries of it |
 //!
 //! ```
 //! use polyduct_stream::{Adu, Capacity, Direction, Format, Manager, Order, Spec};
@@ -52,6 +53,7 @@ pub mod gateway;
 pub mod manager;
 pub mod place;
 pub mod resources;
+mod share;
 
 pub use control::{
     ConnectionId, Direction, GroupId, Spec, State, Status, StreamId, StreamStatus, Ties, WaitsFor,
@@ -64,3 +66,4 @@ pub use gateway::Gateway;
 pub use manager::{Manager, Order};
 pub use place::{Place, Protocol};
 pub use resources::{Capacity, Resources};
+pub use share::Share;

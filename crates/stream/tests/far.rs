@@ -14,7 +14,7 @@ use polyduct_stream::gateway::far::wire::{Answer, Call, Give, Offer, Offered, Ta
 use polyduct_stream::gateway::far::{FarSteps, Side};
 use polyduct_stream::gateway::receive::Sink;
 use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Place, Protocol, StreamError, Ties};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Place, Protocol, Share, StreamError, Ties};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::thread;
@@ -43,8 +43,17 @@ fn call(addr: SocketAddr) -> Channel {
             if let Some(met) = met {
                 let mut channel = Channel::new(dial.into_stream(), met, PATIENCE);
                 let name = "x".to_owned();
-                let call =
-                    Call { version: VERSION, name, transmits: true, session: 7, met: 0, lane: 0, lanes: 1 };
+                let call = Call {
+                    version: VERSION,
+                    name,
+                    transmits: true,
+                    session: 7,
+                    met: 0,
+                    lane: 0,
+                    lanes: 1,
+                    gateway: 0,
+                    gateways: 1,
+                };
                 channel.post(&call).unwrap();
                 assert!(matches!(hear(&mut channel), Answer::Welcome(_)));
                 return channel;
@@ -96,7 +105,15 @@ fn receive(words: Vec<(Give, Vec<u8>)>) -> Result<Vec<Vec<u8>>, StreamError> {
     let addr = free_address();
     let place = Place::new(Protocol::Far, None, addr.port());
     let borne = PATIENCE;
-    let side = Side { place, name: "x".into(), transmits: false, trust: trust(), borne, session: 9 };
+    let side = Side {
+        place,
+        name: "x".into(),
+        transmits: false,
+        trust: trust(),
+        borne,
+        session: 9,
+        share: Share::ALL,
+    };
     let adu = Adu::Changing { most: 50 };
     thread::scope(|s| {
         let came = s.spawn(|| {

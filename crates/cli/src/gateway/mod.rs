@@ -13,7 +13,8 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct GatewayArgs {
-    /// Carry the streams of all programs of this host whose places say gateway=NAME, until a signal ends it.
+    /// Carry the streams of all programs of this host whose places say gateway=NAME, until a signal ends it. Several of
+    /// one name share the lanes of each stream.
     #[arg(required = true)]
     name: Option<String>,
     #[command(subcommand)]
@@ -113,6 +114,6 @@ fn run(name: &str) -> Result<bool, Error> {
         // Without it the signal ends the process as it is.
         let _ = signal_hook::flag::register(signal, over.clone());
     }
-    say!("gateway {name} carries streams whose places say gateway={name}");
-    serve(name, &job(), &|| over.load(Ordering::Relaxed)).map(|()| true)
+    let ready = |member: &str| say!("gateway {member} carries streams whose places say gateway={name}");
+    serve(name, &job(), ready, &|| over.load(Ordering::Relaxed)).map(|()| true)
 }

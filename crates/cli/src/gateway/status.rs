@@ -1,7 +1,7 @@
 //! `polyduct gateway status`.
 
 use crate::text::{bytes, plain, print, print_json, seconds, table};
-use polyduct::gateway::{status as ask, State, Status, StreamStatus, WaitsFor};
+use polyduct::gateway::{members, status as ask, State, Status, StreamStatus, WaitsFor};
 use polyduct::Error;
 use std::collections::BTreeMap;
 use std::io::{stdout, IsTerminal};
@@ -30,20 +30,33 @@ fn every(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// There is no such gateway.
 pub fn status(args: &StatusArgs, job: &str) -> Result<bool, Error> {
-    let mut before: Option<(Instant, Status)> = None;
+    let mut before: BTreeMap<String, (Instant, Status)> = BTreeMap::new();
     loop {
-        let (now, found) = (Instant::now(), ask(&args.name, job)?);
+        let (now, mut names) = (Instant::now(), members(&args.name, job));
+        // Where there is none, asking says so.
+        names.resize_with(names.len().max(1), || args.name.clone());
+        let found = names.into_iter().map(|name| ask(&name, job).map(|status| (name, status)));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
         let printed = match args.json {
-            true => print_json(&found),
+            true => found.iter().all(|(gateway, status)| print_json(&Member { gateway, status })),
             false => {
                 let clear = if args.watch.is_some() && stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
-                print(&format!("{clear}{}", text(&args.name, &found, before.as_ref(), now)))
+                let one = |(name, status): &(String, Status)| text(name, status, before.get(name), now);
+                print(&format!("{clear}{}", found.iter().map(one).collect::<String>()))
             }
         };
         let Some(pause) = args.watch.filter(|_| printed) else { return Ok(printed) };
-        before = Some((now, found));
+        before = found.into_iter().map(|(name, status)| (name, (now, status))).collect();
         std::thread::sleep(pause);
     }
+}
+
+/// A gateway of the name.
+#[derive(serde::Serialize)]
+struct Member<'a> {
+    gateway: &'a str,
+    #[serde(flatten)]
+    status: &'a Status,
 }
 
 fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: Instant) -> String {

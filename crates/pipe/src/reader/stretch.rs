@@ -12,7 +12,10 @@ const MOST: u64 = 1 << 14;
 /// How a step falls into stretches, with the plan of each, made when it is first read.
 pub struct Stretches {
     len: u64,
-    all: u64,
+    /// Bytes that this unit has of a step.
+    own: u64,
+    /// Which unit this is, of how many, that have stretches by turns.
+    share: (u32, u32),
     works: Vec<Option<Box<Work>>>,
     turn: Option<Turn>,
 }
@@ -25,23 +28,36 @@ impl Stretches {
 
     /// Which stretch has these bytes, and no others.
     fn index(&self, at: &Range<u64>) -> Option<usize> {
-        let whole = at.start.is_multiple_of(self.len) && at.end == (at.start + self.len).min(self.all);
+        let whole = at.start.is_multiple_of(self.len) && at.end == (at.start + self.len).min(self.own);
         whole.then_some((at.start / self.len) as usize)
+    }
+
+    /// Which it is of the whole array's.
+    fn of_all(&self, index: usize) -> u32 {
+        index as u32 * self.share.1 + self.share.0
     }
 }
 
 impl Reader {
-    /// Stretches of about `len` bytes of the row-major array. `None` where only whole steps can be read: across hosts, of
-    /// several arrays, and where sizes change.
-    pub fn stretches(&self, len: u64) -> Option<Stretches> {
-        let elem = self.dataset().elem().len_bytes();
-        let all = self.dataset().len_bytes();
-        let len = len.max(all.div_ceil(MOST)).div_ceil(elem).max(1) * elem;
+    /// Stretches of about `len` bytes of the row-major array, of a unit that has all of it; of one of several, which
+    /// have stripes of that length, exactly that: `share` is which it is, of how many. `None` where only whole steps can be
+    /// read: across hosts, of several arrays, and where sizes change.
+    pub fn stretches(&self, len: u64, share: (u32, u32)) -> Option<Stretches> {
+        let (dataset, own) = (self.dataset(), self.local_len_bytes() as u64);
+        let (elem, all) = (dataset.elem().len_bytes(), dataset.len_bytes());
+        let about = len.max(all.div_ceil(MOST)).div_ceil(elem).max(1) * elem;
+        let len = if share.1 > 1 { len } else { about };
+        if len != about {
+            return None;
+        }
+        let mut stretches = Stretches { len, own, share, works: Vec::new(), turn: None };
+        stretches.works.resize_with(own.div_ceil(len).max(1) as usize, || None);
         // The first tells whether there can be any.
-        let first = self.work.stretch(len, 0).filter(|_| self.is_near())?.ok()?;
-        let mut works: Vec<_> = (0..all.div_ceil(len).max(1)).map(|_| None).collect();
-        works[0] = Some(Box::new(first));
-        Some(Stretches { len, all, works, turn: None })
+        if own > 0 || share.1 == 1 {
+            let first = self.work.stretch(len, stretches.of_all(0)).filter(|_| self.is_near())?.ok()?;
+            stretches.works[0] = Some(Box::new(first));
+        }
+        Some(stretches)
     }
 
     /// Waits for the next step, and has its stretches be read until it is [passed](Reader::pass). Returns its number,
@@ -62,9 +78,10 @@ impl Reader {
     pub fn stretch_lies(&self, of: &mut Stretches, at: &Range<u64>) -> Result<bool, PipeError> {
         let wrong = || PipeError::bad_peer(&self.port.pipe, format!("no stretch at bytes {at:?}"));
         let index = of.index(at).ok_or_else(wrong)?;
+        let number = of.of_all(index);
         let known = of.works.get_mut(index).ok_or_else(wrong)?;
         if known.is_none() {
-            let made = self.work.stretch(of.len, index as u32).and_then(Result::ok).ok_or_else(wrong)?;
+            let made = self.work.stretch(of.len, number).and_then(Result::ok).ok_or_else(wrong)?;
             *known = Some(Box::new(made));
         }
         let work = known.as_ref().ok_or_else(wrong)?;

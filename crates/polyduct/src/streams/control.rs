@@ -119,22 +119,53 @@ impl Talk {
     }
 }
 
-/// A stream that another process carries.
-pub(super) struct Handed {
-    talk: Talk,
-    place: String,
-    gateway: String,
+/// Gateways of one name on a host, at most.
+const MEMBERS: u32 = 16;
+
+/// What the gateways of a name are called: the first like all of them, and `north/1`, `north/2` and so on.
+pub(super) fn names(gateway: &str) -> impl Iterator<Item = String> + use<'_> {
+    let more = if gateway.contains('/') { 1..1 } else { 1..MEMBERS };
+    std::iter::once(gateway.to_owned()).chain(more.map(move |number| format!("{gateway}/{number}")))
 }
 
-/// Has a gateway carry a stream: returns when it has reached the other end.
+/// Those of them that there are on this host; `job` is that of the name, empty for none.
+pub fn members(gateway: &str, job: &str) -> Vec<String> {
+    names(gateway).filter(|name| Talk::open(name, job).is_ok()).collect()
+}
+
+/// A stream that other processes carry.
+pub(super) struct Handed {
+    talks: Vec<(String, Talk)>,
+    place: String,
+}
+
+/// Has the gateways of a name carry a stream: returns when they have reached the other end.
 ///
 /// # Errors
-/// [`Error::Stream`]: there is no such gateway, or what kept it from that.
+/// [`Error::Stream`]: there is no such gateway, or what kept one from that.
 pub(super) fn hand_over(
     gateway: &str,
     job: &Job,
     again: &dyn Fn() -> bool,
 ) -> Result<(Handed, Option<String>), Error> {
+    let mut members = members(gateway, &job.job);
+    let shares = job.shares(members.len() as u32);
+    // Where there is none, the first says so. One after the other: a receiver knows lanes by their order.
+    members.resize_with(members.len().max(1), || gateway.to_owned());
+    let (mut talks, mut notes) = (Vec::new(), None);
+    for (member, share) in members.into_iter().zip(shares) {
+        let (talk, note) = hand_to(&member, &Job { share, ..job.clone() }, again)?;
+        talks.push((member, talk));
+        notes = notes.or(note);
+    }
+    Ok((Handed { talks, place: job.target.to_string() }, notes))
+}
+
+/// Has a gateway carry its share of a stream: returns when it has reached the other end.
+///
+/// # Errors
+/// [`Error::Stream`]: there is no such gateway, or what kept it from that.
+fn hand_to(gateway: &str, job: &Job, again: &dyn Fn() -> bool) -> Result<(Talk, Option<String>), Error> {
     let (place, name) = (job.target.to_string(), gateway.to_owned());
     let none =
         |e: OsError| StreamError::NoGateway { place: place.clone(), gateway: name.clone(), source: e.into() };
@@ -144,10 +175,7 @@ pub(super) fn hand_over(
     let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
     let told = |what: String| StreamError::Told { place: place.clone(), reached: false, what };
     match answer.map_err(none)? {
-        Some(Answer::Reached(note)) => {
-            let gateway = gateway.to_owned();
-            Ok((Handed { talk, place, gateway }, note))
-        }
+        Some(Answer::Reached(note)) => Ok((talk, note)),
         Some(Answer::Failed(why)) => Err(told(why).into()),
         Some(other) => Err(told(format!("{place}: gateway {name:?} answered {other:?}")).into()),
         None => Err(told(format!("{place}: gateway {name:?} did not answer in time")).into()),
@@ -158,17 +186,38 @@ impl Handed {
     /// Waits for the end of the stream.
     ///
     /// # Errors
-    /// What ended it before its program did.
+    /// What ended it before its program did; that a gateway has died rather than what that means to another.
     pub fn wait(mut self, again: &dyn Fn() -> bool) -> Result<(), StreamError> {
-        let (place, gateway) = (self.place.clone(), self.gateway.clone());
+        let place = self.place.clone();
         let told = |what: String| StreamError::Told { place: place.clone(), reached: true, what };
-        match self.talk.hear::<Answer>(None, again) {
-            Ok(Some(Answer::Ended)) => Ok(()),
-            Ok(Some(Answer::Failed(why))) => Err(told(why)),
-            Ok(Some(other)) => Err(told(format!("{place}: gateway {gateway:?} answered {other:?}"))),
-            Ok(None) => Err(StreamError::Stopped { why: "the program gave up".into() }),
-            Err(_) => Err(told(format!("{place}: gateway {gateway:?} has died"))),
+        let mut failed: Option<(Duration, String)> = None;
+        while !self.talks.is_empty() {
+            let mut still = Vec::new();
+            for (gateway, mut talk) in self.talks {
+                let why = match talk.hear::<Answer>(Some(Duration::ZERO), again) {
+                    Ok(None) => {
+                        still.push((gateway, talk));
+                        continue;
+                    }
+                    Ok(Some(Answer::Ended)) => continue,
+                    Ok(Some(Answer::Failed(why))) => why,
+                    Ok(Some(other)) => format!("{place}: gateway {gateway:?} answered {other:?}"),
+                    Err(_) => return Err(told(format!("{place}: gateway {gateway:?} has died"))),
+                };
+                failed.get_or_insert((clock::now(), why));
+            }
+            self.talks = still;
+            if again() {
+                return Err(StreamError::Stopped { why: "the program gave up".into() });
+            }
+            if failed.as_ref().is_some_and(|(since, _)| clock::now().saturating_sub(*since) > SLICE) {
+                break;
+            }
+            let mut items: Vec<_> =
+                self.talks.iter().map(|(_, talk)| PollItem::readable(&talk.conn)).collect();
+            poll(&mut items, Some(SLICE)).map_err(|e| StreamError::System { what: e.to_string() })?;
         }
+        failed.map_or(Ok(()), |(_, why)| Err(told(why)))
     }
 }
 

@@ -18,7 +18,7 @@ mod tell;
 mod work;
 
 pub(crate) use carrier::Carrier;
-pub use control::{command, status, tell, Command};
+pub use control::{command, members, status, tell, Command};
 pub use reshuffle::{reshuffling, Reshuffling};
 pub use serve::serve;
 

@@ -5,7 +5,7 @@ use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
 use polyduct_stream::gateway::transmit::{Opened, ProgramError, Source};
-use polyduct_stream::StreamError;
+use polyduct_stream::{Share, StreamError};
 use std::ops::Range;
 
 /// A program that writes.
@@ -21,9 +21,10 @@ pub struct Written {
 }
 
 impl Written {
-    /// Reads about `tu` bytes at a time, where that is possible.
-    pub fn new(reader: Reader, tu: u64) -> Written {
-        let stretches = reader.stretches(tu);
+    /// Reads about `tu` bytes at a time, where that is possible; of one of several gateways the blocks of its share.
+    pub fn new(reader: Reader, tu: u64, share: Share) -> Written {
+        let len = if share.is_all() { tu } else { share.block };
+        let stretches = reader.stretches(len, (share.index, share.of));
         Written { reader, stretches, whole: Vec::new(), tu, steps: 0 }
     }
 

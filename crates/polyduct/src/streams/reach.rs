@@ -7,7 +7,7 @@ use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
 use polyduct_stream::gateway::far::{FarLanes, Side};
 use polyduct_stream::gateway::tcp::{self, Patience};
-use polyduct_stream::{Protocol, StreamError};
+use polyduct_stream::{Place, Protocol, Share, StreamError};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,27 +48,29 @@ impl Outward {
     }
 }
 
-/// Reaches where steps go.
+/// Reaches where steps go, with the lanes of one gateway's share.
 ///
 /// # Errors
 /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key.
 pub fn outward(
     target: &StreamTarget,
+    share: Share,
     open: Duration,
     trust: Option<Trust>,
     again: &dyn Fn() -> bool,
 ) -> Result<Outward, Error> {
-    Ok(match target.place.protocol {
+    let place = Place { lanes: target.place.lanes / share.of, ..target.place.clone() };
+    Ok(match place.protocol {
         Protocol::Tcp => {
             let patience = Patience { open, again };
-            Outward::Tcp(tcp::connect(&target.place, &patience)?)
+            Outward::Tcp(tcp::connect(&place, &patience)?)
         }
         Protocol::Udp | Protocol::Rtp => {
             Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)
         }
         Protocol::Window => Outward::Window,
         Protocol::Far => {
-            let side = side(target, true, trust)?;
+            let side = Side { place, share, ..side(target, true, trust)? };
             Outward::Far(Box::new(FarLanes::meet(side, open, again)?))
         }
         Protocol::Display => Outward::Display(show::display(target)?),
@@ -151,5 +153,6 @@ fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<
         trust,
         borne: config.time("silence"),
         session: u128::from_le_bytes(session).max(1),
+        share: Share::ALL,
     })
 }

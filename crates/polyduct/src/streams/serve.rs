@@ -1,6 +1,6 @@
 //! A gateway that is a process of its own: carries the streams of all programs of this host that ask it to.
 
-use super::control::{say, socket, Answer, Ask, Command};
+use super::control::{names, say, socket, Answer, Ask, Command};
 use super::work::gateway;
 use super::{show, tell};
 use crate::Error;
@@ -21,17 +21,29 @@ const SLICE: Duration = Duration::from_millis(100);
 /// How long a program may take to say what it wants.
 const SAYS: Duration = Duration::from_secs(5);
 
-/// Serves as the gateway of this name, of this job (empty for none), until `stop` says to end.
+/// Serves as a gateway of this name, of this job (empty for none), until `stop` says to end. `ready` is told what it is
+/// called among those of its name, once it is there.
 ///
 /// # Errors
-/// [`Error::Stream`] where there is one of that name already, or the system refuses a socket.
-pub fn serve(name: &str, job: &str, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+/// [`Error::Stream`] where there are 16 of that name already, or the system refuses a socket.
+pub fn serve(name: &str, job: &str, ready: impl FnOnce(&str), stop: &dyn Fn() -> bool) -> Result<(), Error> {
     let refused = |e: OsError| StreamError::Listen {
         place: format!("gateway {name}"),
         source: std::io::Error::other(e.to_string()),
     };
     show::keep();
-    let listener = Listener::bind(&socket(name, job)).map_err(refused)?;
+    let mut taken = None;
+    let free = names(name).find_map(|member| match Listener::bind(&socket(&member, job)) {
+        Ok(listener) => Some(Ok((member, listener))),
+        Err(error @ OsError::AddrInUse { .. }) => {
+            taken = Some(error);
+            None
+        }
+        Err(error) => Some(Err(error)),
+    });
+    let none = || Err(taken.unwrap_or(OsError::AddrInUse { name: name.to_owned() }));
+    let (member, listener) = free.unwrap_or_else(none).map_err(refused)?;
+    ready(&member);
     let (over, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     while !stop() {
         match listener.accept() {

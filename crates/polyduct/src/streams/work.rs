@@ -9,7 +9,7 @@ use super::{bundles, page, show, Form, StreamTarget};
 use crate::plain::Steps;
 use crate::Error;
 use polyduct_display::{Display, DisplayError, Show, ViewInfo};
-use polyduct_layout::{Dataset, LayoutError};
+use polyduct_layout::{Dataset, ElemType, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::{Array, BundleError, Changes, Expect, Interrupt, Options};
@@ -22,7 +22,7 @@ use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
 use polyduct_stream::gateway::udp::{self, UdpLanes, Video, VIDEO_MOST};
 use polyduct_stream::gateway::window::{Head, Window};
 use polyduct_stream::gateway::{Lease, CAPACITY};
-use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, StreamError};
+use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Share, StreamError};
 use serde::{Deserialize, Serialize};
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,8 @@ pub struct Job {
     pub brings: Vec<Brings>,
     /// The program's units.
     pub units: u32,
+    /// What of it the gateway carries.
+    pub share: Share,
 }
 
 /// The other end, which has been reached.
@@ -101,6 +103,31 @@ impl Job {
             open: options.open_timeout,
             brings: arrays.iter().map(one).collect(),
             units: options.units,
+            share: Share::ALL,
+        }
+    }
+
+    /// The shares of so many gateways, each with as many lanes: of as many as can have one. One gateway has what is not cut
+    /// into stripes for lanes that this side makes, and what has to do with other streams.
+    pub fn shares(&self, gateways: u32) -> Vec<Share> {
+        let StreamTarget { place, ties, .. } = &self.target;
+        let elem = match &self.brings[..] {
+            [(name, _, elem, _, None)] if name.is_empty() => elem.parse::<ElemType>().ok(),
+            _ => None,
+        };
+        let tied = ties.group.is_some() || ties.connection.is_some() || ties.after.is_some();
+        let cut = matches!(place.protocol, Protocol::Tcp | Protocol::Far) && place.host.is_some();
+        let Some(elem) = elem.filter(|_| self.transmits && cut && !tied) else { return vec![Share::ALL] };
+        let block = |of: u32| match place.protocol {
+            // Where the other end counts, a block is a unit for each lane.
+            Protocol::Tcp => place.su * u64::from(place.lanes / of),
+            _ => (FAR.0 / place.su).max(1) * place.su,
+        };
+        let can = |of: &u32| place.lanes.is_multiple_of(*of) && block(*of).is_multiple_of(elem.len_bytes());
+        let of = (2..=gateways.min(place.lanes)).rev().find(can).unwrap_or(1);
+        match of {
+            1 => vec![Share::ALL],
+            of => (0..of).map(|index| Share { index, of, block: block(of) }).collect(),
         }
     }
 
@@ -115,9 +142,9 @@ impl Job {
 
     /// Options of the gateway's end of the pipe.
     fn options(&self) -> Options {
-        let Job { job, open, .. } = self;
+        let Job { job, open, share: Share { index: unit, of: units, .. }, .. } = self;
         let (program, job) = ("gateway".to_owned(), job.clone());
-        Options { unit: 0, units: 1, program, job, open_timeout: *open, ..Options::default() }
+        Options { unit: *unit, units: *units, program, job, open_timeout: *open, ..Options::default() }
     }
 
     /// Reaches the other end. `again` is asked now and then: give up?
@@ -126,7 +153,10 @@ impl Job {
     /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key, [`Error::Misuse`].
     pub fn reach(&self, trust: Option<Trust>, again: &dyn Fn() -> bool) -> Result<Reached, Error> {
         let (way, direction) = match self.transmits {
-            true => (Way::Out(reach::outward(&self.target, self.open, trust, again)?), Direction::Transmit),
+            true => (
+                Way::Out(reach::outward(&self.target, self.share, self.open, trust, again)?),
+                Direction::Transmit,
+            ),
             false => (Way::In(reach::inward(&self.target, self.open, trust, again)?), Direction::Receive),
         };
         let (place, ties) = (self.target.to_string(), page::ties(&self.target));
@@ -188,36 +218,41 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
     let arrays = job.arrays()?;
     let opened = match arrays.iter().any(|array| !array.name.is_empty()) {
         true => Reader::open_arrays(name, &show::everything(), &options),
-        false => Reader::open(name, WHOLE, &Expect::default(), &options),
+        false => {
+            let blocks = format!("stripe({})", job.share.block);
+            let layout = if job.share.is_all() { WHOLE } else { &blocks };
+            Reader::open(name, layout, &Expect::default(), &options)
+        }
     };
     let mut reader = opened.map_err(program)?;
     let dataset = *reader.dataset();
-    let fixed = Adu::Fixed(dataset.len_bytes());
+    let fixed = Adu::Fixed(reader.local_len_bytes() as u64);
     match outward {
         Outward::Display(_) => Ok(()),
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
-            carry(target, reader, lanes, (fixed, TU_BYTES, 2), (lease, &**again))
+            carry(job, reader, lanes, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
             let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
             let whole = TU_BYTES / target.place.su * target.place.su;
-            carry(target, reader, lanes, (fixed, whole, 2), (lease, &**again))
+            carry(job, reader, lanes, (fixed, whole, 2), (lease, &**again))
         }
         Outward::Window => {
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
             let head = Head { shape, dtype, frame: dataset.len_bytes() };
             let window = Window::create(target.name.as_ref(), head).inspect_err(|_| reader.abort())?;
-            carry(target, reader, window, (fixed, TU_BYTES, 2), (lease, &**again))
+            carry(job, reader, window, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Far(mut lanes) => {
             let offer = bundles::offer(&arrays, job.units);
             let checked = bundles::given(&offer).map_err(|e| program(PipeError::from(e)));
-            let (_, adu) = checked.inspect_err(|_| reader.abort())?;
-            lanes.offer(offer);
-            carry(target, reader, *lanes, (adu, FAR.0, FAR.1), (lease, &**again))
+            let (_, all) = checked.inspect_err(|_| reader.abort())?;
+            let shared = !job.share.is_all();
+            lanes.offer(offer, shared.then_some(dataset.len_bytes()));
+            carry(job, reader, *lanes, (if shared { fixed } else { all }, FAR.0, FAR.1), (lease, &**again))
         }
     }
 }
@@ -333,22 +368,24 @@ impl Screen {
 }
 
 fn carry<L: Lanes>(
-    target: &StreamTarget,
+    job: &Job,
     reader: Reader,
     lanes: L,
     (adu, tu, buffers): (Adu, u64, u32),
     (lease, again): (&Lease, &dyn Fn() -> bool),
 ) -> Result<(), StreamError> {
+    let Job { target, share, .. } = job;
     let (dataset, su) = (*reader.dataset(), target.place.su);
     let count = lanes.count();
-    let source = Written::new(reader, tu.max(su));
+    let source = Written::new(reader, tu.max(su), *share);
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
     let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
     let su = if whole { tu } else { su };
     let format = Format::new(adu, tu, su, count)?;
     lease.ready(format, buffers)?;
-    let prefix = prefix(target.form, &dataset);
+    // It is in front of the first byte.
+    let prefix = if share.index == 0 { prefix(target.form, &dataset) } else { Vec::new() };
     let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
     let moved = transmit.run();
     match &moved {

@@ -1,7 +1,7 @@
 //! One lane between gateways: a connection that proves the job's key, and is made again when it breaks.
 
 use super::wire::{Answer, Call, Session, VERSION};
-use crate::{Place, StreamError};
+use crate::{Place, Share, StreamError};
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
@@ -40,6 +40,8 @@ pub struct Side {
     pub borne: Duration,
     /// This end.
     pub session: Session,
+    /// What of each step this gateway transmits, with lanes of its own.
+    pub share: Share,
 }
 
 impl Side {
@@ -102,8 +104,9 @@ pub struct Ways {
     pub side: Side,
     /// The lanes.
     pub lanes: Vec<Lane>,
-    /// The other end, once it is known.
-    pub met: Session,
+    /// The gateways of the other end, once they are known: 0 for one that has not come. Of a side that listens the other
+    /// end says how many there are.
+    pub met: Vec<Session>,
     door: Option<Door>,
     addrs: Vec<SocketAddr>,
     /// Lanes that came up, and were not told of.
@@ -147,7 +150,7 @@ impl Ways {
         let lanes =
             (0..side.place.lanes as usize).map(|n| Lane { next_addr: n, ..Lane::new(door.is_some(), now) });
         let lanes = lanes.collect();
-        Ok(Ways { side, lanes, met: 0, door, addrs, came: VecDeque::new() })
+        Ok(Ways { side, lanes, met: vec![0], door, addrs, came: VecDeque::new() })
     }
 
     /// A lane that is up.
@@ -197,6 +200,7 @@ impl Ways {
     fn advance(&mut self, number: usize, now: Duration) -> Result<bool, StreamError> {
         let lanes = self.lanes.len() as u32;
         let Ways { side, lanes: all, met, addrs, .. } = self;
+        let met = &mut met[0];
         let lane = &mut all[number];
         loop {
             let state = std::mem::replace(&mut lane.state, State::Awaits);
@@ -222,8 +226,10 @@ impl Ways {
                             transmits: side.transmits,
                             session: side.session,
                             met: *met,
-                            lane: number as u32,
-                            lanes,
+                            lane: side.share.index * lanes + number as u32,
+                            lanes: side.share.of * lanes,
+                            gateway: side.share.index,
+                            gateways: side.share.of,
                         };
                         match channel.post(&call).and_then(|()| channel.flush()) {
                             Ok(_) => lane.state = State::Asked(Box::new(channel), now),
@@ -277,7 +283,7 @@ impl Ways {
             match channel.next::<Call>() {
                 Ok(None) if now.saturating_sub(since) < WAITING.1 => waiting.push((channel, since)),
                 Ok(Some(call)) => {
-                    let refused = refusal(side, *met, &call);
+                    let refused = refusal(side, met, &call);
                     let answer = match refused {
                         None => Answer::Welcome(side.session),
                         Some(why) => Answer::Refused(why),
@@ -286,12 +292,13 @@ impl Ways {
                     if channel.post(&answer).and_then(|()| channel.flush()).is_err() || !welcome {
                         continue;
                     }
-                    if *met == 0 && lanes.len() != call.lanes as usize {
-                        // Who calls says how many lanes there are.
+                    if met.iter().all(|session| *session == 0) {
+                        // Who calls says how many lanes there are, and gateways.
+                        *met = vec![0; call.gateways as usize];
                         *lanes = (0..call.lanes).map(|_| Lane::new(true, now)).collect();
                     }
                     let Some(lane) = lanes.get_mut(call.lane as usize) else { continue };
-                    *met = call.session;
+                    met[call.gateway as usize] = call.session;
                     lane.state = State::Up(Box::new(channel));
                     came.push_back(call.lane);
                 }
@@ -350,8 +357,8 @@ impl Lane {
 }
 
 /// Why a call is not for this end; none if it is.
-fn refusal(side: &Side, met: Session, call: &Call) -> Option<String> {
-    let Call { version, name, transmits, session, .. } = call;
+fn refusal(side: &Side, met: &[Session], call: &Call) -> Option<String> {
+    let Call { version, name, transmits, session, lanes, lane, gateway, gateways, .. } = call;
     if *version != VERSION {
         return Some(format!("version {version} of the protocol; this is {VERSION}"));
     }
@@ -361,15 +368,23 @@ fn refusal(side: &Side, met: Session, call: &Call) -> Option<String> {
     if *transmits == side.transmits {
         return Some(format!("both ends {}", if *transmits { "write" } else { "read" }));
     }
-    if met != 0 && met != *session {
+    let known = met.iter().any(|session| *session != 0);
+    if known && met.len() != *gateways as usize
+        || met.get(*gateway as usize).is_some_and(|met| ![0, *session].contains(met))
+    {
         return Some("the stream has another end".into());
     }
     if call.met != 0 && call.met != side.session {
         return Some("this end has been started anew".into());
     }
-    let lanes = 1..=crate::format::MAX_LANES;
-    (!lanes.contains(&call.lanes) || call.lane >= call.lanes || *session == 0)
-        .then(|| "lanes that cannot be".into())
+    let all = 1..=crate::format::MAX_LANES;
+    let can_be = all.contains(lanes)
+        && all.contains(gateways)
+        && lanes.is_multiple_of(*gateways)
+        && lane < lanes
+        && lane / (lanes / gateways) == *gateway
+        && *session != 0;
+    (!can_be).then(|| "lanes that cannot be".into())
 }
 
 /// Whether no other attempt can fare better.

@@ -28,6 +28,8 @@ pub struct FarLanes {
     ways: Ways,
     units: Vec<Unit>,
     offer: Option<Offer>,
+    /// Bytes of each step of all gateways, where this is one of several.
+    step: Option<u64>,
     /// Steps that the other end has room for.
     room: u64,
     events: VecDeque<Event>,
@@ -45,12 +47,13 @@ impl FarLanes {
         let ways = super::meet(side, open, again)?;
         let units = vec![Unit::default(); ways.lanes.len()];
         let events = (0..units.len() as u32).map(Event::Down).collect();
-        Ok(FarLanes { ways, units, offer: None, room: 0, events, done: false, steps: 0 })
+        Ok(FarLanes { ways, units, offer: None, step: None, room: 0, events, done: false, steps: 0 })
     }
 
-    /// Says what the stream has, on all lanes and those that will be.
-    pub fn offer(&mut self, offer: Offer) {
-        self.offer = Some(offer);
+    /// Says what the stream has, on all lanes and those that will be; and where this is one of several gateways, how many
+    /// bytes each step has.
+    pub fn offer(&mut self, offer: Offer, step: Option<u64>) {
+        (self.offer, self.step) = (Some(offer), step);
         (0..self.units.len() as u32).for_each(|lane| self.greet(lane));
     }
 
@@ -78,6 +81,8 @@ impl FarLanes {
                 match channel.hear::<Take>() {
                     Ok(None) => break,
                     Ok(Some(Take::Taken { adu, at, len })) => {
+                        // What this end never sent counts for nothing.
+                        let Some(at) = self.ways.side.share.own(at) else { continue };
                         let at = at..at.saturating_add(len.into());
                         self.events.push_back(Event::Taken { lane, adu, at });
                     }
@@ -130,13 +135,19 @@ impl Lanes for FarLanes {
 
     fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
         self.steps = self.steps.max(send.adu);
+        let (share, step) = (self.ways.side.share, self.step);
+        if data.is_empty() && !share.is_all() && step != Some(0) {
+            // Others carry what there is of the step.
+            return Ok(Went::Arrived);
+        }
         let unit = &mut self.units[lane as usize];
         let Some(channel) = self.ways.channel(lane) else { return Ok(Went::Down) };
         let mut write = || {
             if !unit.announced {
                 let Send { adu, adu_len, at, .. } = send;
                 let len = (at.end - at.start) as u32;
-                channel.post(&Give::Unit { adu: *adu, adu_len: *adu_len, at: at.start, len })?;
+                let (adu_len, at) = (step.unwrap_or(*adu_len), share.of_step(at.start));
+                channel.post(&Give::Unit { adu: *adu, adu_len, at, len })?;
                 unit.announced = true;
             }
             while unit.gone < data.len() {

@@ -8,7 +8,7 @@ use polyduct_port::Changes;
 use serde::{Deserialize, Serialize};
 
 /// What this speaks: raised by every change.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The longest reason that is taken from the other end.
 pub const TEXT_BYTES: usize = 1024;
 
@@ -30,8 +30,12 @@ pub struct Call {
     pub met: Session,
     /// Which lane, of how many.
     pub lane: u32,
-    /// How many.
+    /// How many, of all gateways of the caller's side.
     pub lanes: u32,
+    /// Which of these the caller is, each with as many lanes.
+    pub gateway: u32,
+    /// How many there are.
+    pub gateways: u32,
 }
 
 /// The answer to a [`Call`].
