@@ -21,6 +21,7 @@ use crate::process::PidFd;
 
 mod listener;
 pub mod tcp;
+pub mod udp;
 mod user;
 
 pub use listener::Listener;

@@ -235,10 +235,13 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         }
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
-            let lanes = UdpLanes::new(target.to_string(), sockets, video, std::process::id());
+            let packet = target.place.su;
+            let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
-            let whole = TU_BYTES / target.place.su * target.place.su;
-            carry(job, reader, lanes, (fixed, whole, 2), (lease, &**again))
+            let mut job = job.clone();
+            job.target.place.su = lanes.unit();
+            let whole = (TU_BYTES / lanes.unit()).max(1) * lanes.unit();
+            carry(&job, reader, lanes, (fixed, whole, 2), (lease, &**again))
         }
         Outward::Window => {
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));

@@ -1,7 +1,7 @@
 //! Datagrams: lanes that lose what does not fit, and a receiver that gives a program only steps that came whole.
 //!
 //! `udp://` has a header of its own, [`Header`]; `rtp://` is raw video of RFC 4175, which GStreamer's `rtpvrawdepay` and others
-//! read. A striping unit is a packet.
+//! read. A striping unit is a packet, or as many as the system cuts apart itself.
 
 use super::lanes::{Lanes, Went};
 use super::receive::Sink;
@@ -9,6 +9,7 @@ use super::Lease;
 use crate::execution::Send;
 use crate::StreamError;
 use polyduct_os::poll::{poll, PollItem};
+use polyduct_os::socket::udp;
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +22,8 @@ const MAGIC: [u8; 5] = *b"PDUD\x01";
 const ENDS: usize = 3;
 /// How long one wait takes, for interrupts to be seen.
 const SLICE: Duration = Duration::from_millis(100);
+/// Bytes of datagrams that go at once, at most.
+const LARGEST_SENT: usize = 65_000;
 /// The largest datagram.
 const LARGEST: usize = 65_536;
 
@@ -128,7 +131,12 @@ impl Video {
 #[derive(Debug)]
 pub struct UdpLanes {
     place: String,
-    sockets: Vec<UdpSocket>,
+    /// Each with the packets of its unit that are gone.
+    sockets: Vec<(UdpSocket, usize)>,
+    /// Bytes of data in a packet.
+    packet: usize,
+    /// Packets that go at once.
+    batch: usize,
     video: Option<Video>,
     sequence: u32,
     source: u32,
@@ -137,9 +145,27 @@ pub struct UdpLanes {
 }
 
 impl UdpLanes {
-    /// Over sockets that are connected and do not block; `source` tells streams of RTP apart.
-    pub fn new(place: String, sockets: Vec<UdpSocket>, video: Option<Video>, source: u32) -> UdpLanes {
-        UdpLanes { place, sockets, video, sequence: 0, source, frame: None }
+    /// Over sockets that are connected and do not block, in packets of so many bytes of data; `source` tells streams of
+    /// RTP apart.
+    pub fn new(
+        place: String,
+        sockets: Vec<UdpSocket>,
+        packet: u64,
+        video: Option<Video>,
+        source: u32,
+    ) -> UdpLanes {
+        let packet = packet as usize;
+        // Headers of video differ in length.
+        let batch = (LARGEST_SENT / (packet + HEADER)).clamp(1, udp::MOST);
+        let mut cuts = |socket| udp::cut(socket, (packet + HEADER) as u16).is_ok();
+        let batch = if video.is_none() && sockets.iter().all(&mut cuts) { batch } else { 1 };
+        let sockets = sockets.into_iter().map(|socket| (socket, 0)).collect();
+        UdpLanes { place, sockets, packet, batch, video, sequence: 0, source, frame: None }
+    }
+
+    /// Bytes of a striping unit.
+    pub fn unit(&self) -> u64 {
+        (self.packet * self.batch) as u64
     }
 
     fn header(&mut self, send: &Send, data: &[u8]) -> Vec<u8> {
@@ -166,21 +192,44 @@ impl Lanes for UdpLanes {
     }
 
     fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
-        let header = self.header(send, data);
-        let socket = socket2::SockRef::from(&self.sockets[lane as usize]);
+        let packets: Vec<&[u8]> = match data.is_empty() {
+            true => vec![data],
+            false => data.chunks(self.packet).collect(),
+        };
         loop {
-            match socket.send_vectored(&[IoSlice::new(&header), IoSlice::new(data)]) {
+            let gone = self.sockets[lane as usize].1;
+            let now = &packets[gone..(gone + self.batch).min(packets.len())];
+            let mut at = send.at.start + (gone * self.packet) as u64;
+            let mut headers = Vec::with_capacity(now.len());
+            for packet in now {
+                let end = at + packet.len() as u64;
+                headers.push(self.header(&Send { at: at..end, ..send.clone() }, packet));
+                at = end;
+            }
+            let slices = headers.iter().zip(now).flat_map(|(header, data)| [&header[..], data]);
+            let slices: Vec<IoSlice<'_>> = slices.map(IoSlice::new).collect();
+            match socket2::SockRef::from(&self.sockets[lane as usize].0).send_vectored(&slices) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Went::Partly),
                 // Nobody is there yet, or any more: what is sent to nobody is lost, as datagrams are.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                // This way cannot have packets cut apart.
+                Err(_) if self.batch > 1 => {
+                    self.batch = 1;
+                    self.sockets.iter().for_each(|(socket, _)| drop(udp::cut(socket, 0)));
+                }
                 Err(source) => {
                     let (place, step) = (self.place.clone(), send.adu);
                     return Err(StreamError::Broken { place, step, source });
                 }
                 Ok(_) => {
-                    self.sequence = self.sequence.wrapping_add(1);
-                    return Ok(Went::Arrived);
+                    self.sequence = self.sequence.wrapping_add(now.len() as u32);
+                    let gone = &mut self.sockets[lane as usize].1;
+                    *gone += now.len();
+                    if *gone == packets.len() {
+                        *gone = 0;
+                        return Ok(Went::Arrived);
+                    }
                 }
             }
         }
@@ -188,12 +237,12 @@ impl Lanes for UdpLanes {
 
     fn items<'a>(&'a self, busy: &dyn Fn(u32) -> bool, items: &mut Vec<PollItem<'a>>) {
         let busy = (0..).zip(&self.sockets).filter(|(lane, _)| busy(*lane));
-        items.extend(busy.map(|(_, socket)| PollItem::writable(socket)));
+        items.extend(busy.map(|(_, (socket, _))| PollItem::writable(socket)));
     }
 
     fn finish(&mut self, steps: u64, _: &dyn Fn() -> bool) -> Result<(), StreamError> {
         let end = Header { end: true, step: steps, at: 0, step_len: 0 }.encode(&[]);
-        for socket in self.sockets.iter().filter(|_| self.video.is_none()) {
+        for (socket, _) in self.sockets.iter().filter(|_| self.video.is_none()) {
             for _ in 0..ENDS {
                 let _ = poll(&mut [PollItem::writable(socket)], Some(SLICE));
                 // What is lost here is lost as the rest may be.
