@@ -19,7 +19,7 @@ from display_page import chromium, until
 from playwright.sync_api import Browser, Page
 
 import polyduct
-from polyduct import Array
+from polyduct import Array, Open
 
 Start = Callable[..., Process]
 
@@ -261,6 +261,13 @@ def test_two_programs_share_an_address_and_a_name_is_one_programs(port: int) -> 
             out = polyduct.open(f"display://:{port}/a", "w", shape=(3, 3), dtype="f4", layout="*,*", timeout=10)
             for _ in range(1000):
                 out.write(np.zeros((3, 3), "f4"))
+
+
+def test_an_array_that_grows_is_shown_as_it_is(port: int) -> None:
+    with polyduct.open(f"display://:{port}/grows", "w", arrays={"x": Array((Open(100), 3), "f4")}) as out:
+        for t, rows in enumerate([0, 5, 100, 2]):
+            out.write({"x": np.full((rows, 3), rows, "f4")}, t=t)
+        assert shown(port, "grows", 3)["views"][0]["full"] == [2, 3]
 
 
 def test_what_cannot_be_shown_is_said(port: int) -> None:
