@@ -290,17 +290,15 @@ def main() -> int:
             }
         )
 
+    def page(shown: list[Any]) -> None:
+        most = max(memory for _, _, memory in shown)
+        row("memory of the page, history included", most / 2**20, "MiB", (HISTORY + PAGE) >> 20, False)
+
     middle = statistics.median
     shown = [four() for _ in range(args.rounds)]
     row("4 arrays of 1080 x 1920 f4, in a browser", middle(r for r, _, _ in shown), "frames/s", 30)
     row("steps by which they differ", max(s for _, s, _ in shown), "steps", 0, False)
-    row(
-        "memory of the page, history included",
-        max(m for _, _, m in shown) / 2**20,
-        "MiB",
-        (HISTORY + PAGE) >> 20,
-        False,
-    )
+    page(shown)
     # Slots of three steps.
     if 3 * 4 * EDGE**2 < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         shown = [large() for _ in range(args.rounds)]
@@ -311,13 +309,7 @@ def main() -> int:
             15,
         )
         row("memory of its gateway", max(g for _, g, _ in shown) / 2**20, "MiB", GATEWAY >> 20, False)
-        row(
-            "memory of the page, history included",
-            max(m for _, _, m in shown) / 2**20,
-            "MiB",
-            (HISTORY + PAGE) >> 20,
-            False,
-        )
+        page(shown)
     cost = [viewers() for _ in range(args.rounds)]
     row(
         "a step beside a viewer that takes nothing, of one alone",

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import itertools
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -36,6 +37,14 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def pipe() -> str:
     """A URL of this test alone."""
     return f"pipe:py-{os.getpid()}-{next(_counter)}"
+
+
+@pytest.fixture
+def port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
 
 
 @pytest.fixture

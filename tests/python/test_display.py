@@ -24,13 +24,6 @@ from polyduct import Array, Open
 Start = Callable[..., Process]
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:

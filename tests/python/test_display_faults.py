@@ -24,13 +24,6 @@ LIMIT, TOLD = 256, 16
 CROWD = 2200
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 class Program:
     """A process that shows float32 steps and writes one after the other until it is asked how that goes."""
 
@@ -56,7 +49,7 @@ class Program:
                 say(count, longest)
             out.close()
             while has() != before:
-                time.sleep(0.01)
+                os.sched_yield()
             say("nothing is left")
             """,
             f"display://:{port}/crowd",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,13 +28,6 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Gateway]]:
     for one in all_three:
         if one._process.poll() is None:
             assert one.end() == 0
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def write(place: str, steps: int, field: np.ndarray = FIELD) -> None:
@@ -85,17 +77,17 @@ def test_a_receiver_has_the_lanes_of_all(three: list[Gateway], lanes: int, form:
 
 @pytest.mark.parametrize(("rows", "lanes"), [(4096, 6), (1, 3), (700, 3)])
 def test_another_site_puts_the_blocks_together(
-    three: list[Gateway], free_port: int, rows: int, lanes: int
+    three: list[Gateway], port: int, rows: int, lanes: int
 ) -> None:
     """Of steps of some MiB, of ones in which not all gateways have something, and of some that end within a block."""
     field = np.arange(rows * 512, dtype="u4").reshape(rows, 512)
     found: list[np.ndarray] = []
 
     def read() -> None:
-        with polyduct.open(f"stream://:{free_port}/field", layout="*,block", timeout=60) as port:
-            found.extend(a.copy() for a in port)
+        with polyduct.open(f"stream://:{port}/field", layout="*,block", timeout=60) as steps:
+            found.extend(a.copy() for a in steps)
 
-    place = f"stream://127.0.0.1:{free_port}/field?gateway={three[0].name}&lanes={lanes}"
+    place = f"stream://127.0.0.1:{port}/field?gateway={three[0].name}&lanes={lanes}"
     together(read, lambda: write(place, 3, field))
     assert len(found) == 3 and all((a == field + t).all() for t, a in enumerate(found))
 

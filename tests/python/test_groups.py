@@ -49,13 +49,6 @@ def gateway() -> Iterator[Gateway]:
         assert one.end() == 0
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 class Steps:
     """A receiver that takes a step when it is told to, and whose system holds less than one."""
 

@@ -75,13 +75,6 @@ def _threads() -> list[str]:
     return names
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def write(url: str, layout: str, units: int, steps: int, field: np.ndarray = FIELD) -> None:
     """A program of so many units that writes the field, one more in each step."""
     whole = {unit: _part(field, layout, unit, units) for unit in range(units)}
@@ -166,13 +159,13 @@ def test_stripes_over_lanes() -> None:
     assert lanes == [b""] * 3
 
 
-def test_a_program_that_calls_is_sent_to(free_port: int) -> None:
+def test_a_program_that_calls_is_sent_to(port: int) -> None:
     got = []
 
     def call() -> None:
         while True:
             try:
-                with socket.create_connection(("127.0.0.1", free_port)) as s:
+                with socket.create_connection(("127.0.0.1", port)) as s:
                     got.append(s.makefile("rb").read())
                 return
             except ConnectionRefusedError:
@@ -180,7 +173,7 @@ def test_a_program_that_calls_is_sent_to(free_port: int) -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    write(f"tcp://:{free_port}", "block,*", 2, 1)
+    write(f"tcp://:{port}", "block,*", 2, 1)
     thread.join()
     assert got == [FIELD.tobytes()]
 
@@ -210,12 +203,12 @@ def npy(*steps: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("units", [1, 3])
-def test_what_comes_is_read_in_any_layout(free_port: int, units: int) -> None:
-    thread = send(free_port, npy(FIELD, FIELD + 1))
+def test_what_comes_is_read_in_any_layout(port: int, units: int) -> None:
+    thread = send(port, npy(FIELD, FIELD + 1))
 
     def unit(k: int) -> list[np.ndarray]:
-        port = polyduct.open(f"tcp://:{free_port}", layout="*,block", unit=k, units=units, program="r", timeout=30)
-        return [a.copy() for a in port]
+        steps = polyduct.open(f"tcp://:{port}", layout="*,block", unit=k, units=units, program="r", timeout=30)
+        return [a.copy() for a in steps]
 
     parts = together(*(lambda k=k: unit(k) for k in range(units)))  # type: ignore[misc]
     thread.join()
@@ -223,15 +216,15 @@ def test_what_comes_is_read_in_any_layout(free_port: int, units: int) -> None:
         assert np.array_equal(np.concatenate([p[t] for p in parts], axis=1), FIELD + t)
 
 
-def test_plain_bytes_are_what_the_reader_says(free_port: int) -> None:
-    thread = send(free_port, FIELD.tobytes() * 2)
-    port = polyduct.open(f"tcp://:{free_port}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30)
-    assert [np.array_equal(a, FIELD) for a in port] == [True, True]
+def test_plain_bytes_are_what_the_reader_says(port: int) -> None:
+    thread = send(port, FIELD.tobytes() * 2)
+    steps = polyduct.open(f"tcp://:{port}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30)
+    assert [np.array_equal(a, FIELD) for a in steps] == [True, True]
     thread.join()
-    thread = send(free_port, struct.pack("<Q", FIELD.nbytes) + FIELD.tobytes())
-    url = f"tcp://:{free_port}?form=length"
-    with polyduct.open(url, layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30) as port:
-        assert np.array_equal(port.read(), FIELD)
+    thread = send(port, struct.pack("<Q", FIELD.nbytes) + FIELD.tobytes())
+    url = f"tcp://:{port}?form=length"
+    with polyduct.open(url, layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30) as reader:
+        assert np.array_equal(reader.read(), FIELD)
     thread.join()
 
 
@@ -244,12 +237,12 @@ def test_plain_bytes_are_what_the_reader_says(free_port: int) -> None:
         (b"\x93NUMPY\x09\x00" + bytes(100), "", "version"),
     ],
 )
-def test_what_is_no_step_is_an_error_that_says_what_was_found(free_port: int, data: bytes, query: str, why: str) -> None:
-    thread = send(free_port, data)
+def test_what_is_no_step_is_an_error_that_says_what_was_found(port: int, data: bytes, query: str, why: str) -> None:
+    thread = send(port, data)
     with pytest.raises(polyduct.StreamBroken, match=why) as e:
-        for _ in polyduct.open(f"tcp://:{free_port}{query}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30):
+        for _ in polyduct.open(f"tcp://:{port}{query}", layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30):
             pass
-    assert e.value.place == f"tcp://:{free_port}"
+    assert e.value.place == f"tcp://:{port}"
     thread.join()
 
 
@@ -360,7 +353,7 @@ def test_a_receiver_that_takes_nothing_delays_nobody_with_latest() -> None:
     server.close()
 
 
-def test_two_streams_of_one_program_to_one_place(free_port: int) -> None:
+def test_two_streams_of_one_program_to_one_place() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     outs = [polyduct.open(url, "w", shape=3, dtype="u1", layout="*") for _ in range(2)]
@@ -402,16 +395,16 @@ def test_datagrams_say_where_they_belong() -> None:
     assert struct.unpack("<4sBBHQ", came[-1][:16]) == (b"PDUD", 1, 1, 0, 2)
 
 
-def test_steps_of_datagrams_come_whole_or_not_at_all(free_port: int) -> None:
+def test_steps_of_datagrams_come_whole_or_not_at_all(port: int) -> None:
     got: list[np.ndarray] = []
 
     def into() -> None:
-        url = f"udp://:{free_port}"
+        url = f"udp://:{port}"
         got.extend(a.copy() for a in polyduct.open(url, layout="block,*", shape=FIELD.shape, dtype="f4", timeout=30))
 
     reader = threading.Thread(target=into)
     reader.start()
-    out = polyduct.open(f"udp://127.0.0.1:{free_port}", "w", shape=FIELD.shape, dtype="f4", layout="*,*", timeout=30)
+    out = polyduct.open(f"udp://127.0.0.1:{port}", "w", shape=FIELD.shape, dtype="f4", layout="*,*", timeout=30)
     # Whoever listens later than the first are sent misses them.
     t = 0
     while not got and t < 100_000:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Process, together
+from sites import KEY, Middle
 from test_gateway import Gateway
-from test_streams_far import KEY, Middle
 
 import polyduct
 from polyduct import Array, Open
@@ -28,13 +27,6 @@ UNITS = 3
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYDUCT_JOB_KEY", KEY)
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def units(count: int, one: Callable[[int, dict[str, Any]], Any], program: str) -> list[Callable[[], Any]]:

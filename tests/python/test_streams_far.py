@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -21,13 +20,6 @@ Start = Callable[..., Process]
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYDUCT_JOB_KEY", KEY)
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @pytest.fixture

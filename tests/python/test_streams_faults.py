@@ -24,13 +24,6 @@ Start = Callable[..., Process]
 BYTES = 1 << 20
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 @pytest.mark.parametrize("policy", ["block", "latest"])
 def test_a_receiver_that_takes_nothing_for_a_while(policy: Literal["block", "latest"]) -> None:
     """It is waited for and gets everything; or nobody waits, and it gets whole steps in their order."""

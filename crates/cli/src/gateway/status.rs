@@ -32,11 +32,12 @@ fn every(text: &str) -> Result<Duration, String> {
 pub fn status(args: &StatusArgs, job: &str) -> Result<bool, Error> {
     let mut before: BTreeMap<String, (Instant, Status)> = BTreeMap::new();
     loop {
-        let (now, mut names) = (Instant::now(), members(&args.name, job));
-        // Where there is none, asking says so.
-        names.resize_with(names.len().max(1), || args.name.clone());
-        let found = names.into_iter().map(|name| ask(&name, job).map(|status| (name, status)));
-        let found = found.collect::<Result<Vec<_>, _>>()?;
+        // One that ends meanwhile is not there.
+        let (now, names) = (Instant::now(), members(&args.name, job).into_iter());
+        let mut found: Vec<_> = names.filter_map(|name| ask(&name, job).ok().map(|it| (name, it))).collect();
+        if found.is_empty() {
+            found.push((args.name.clone(), ask(&args.name, job)?));
+        }
         let printed = match args.json {
             true => found.iter().all(|(gateway, status)| print_json(&Member { gateway, status })),
             false => {
