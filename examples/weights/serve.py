@@ -31,5 +31,6 @@ while version < last:
             print(f"server: weights of step {version}, {right:.0%} right", flush=True)
     else:
         time.sleep(0.01)  # requests would be served here
+dist.barrier()  # gloo's threads let go of the last tensors: one that held them when Python ends would abort
 polyduct.torch.close("pipe:weights")
 dist.destroy_process_group()
