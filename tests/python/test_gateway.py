@@ -22,9 +22,9 @@ Start = Callable[..., Process]
 
 
 class Gateway:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *words: str) -> None:
         self.name = name
-        self._process = subprocess.Popen([COMMAND, "gateway", name], stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen([COMMAND, "gateway", name, *words], stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
         assert name in self._process.stderr.readline()
         while self.ask("status", name).returncode != 0:

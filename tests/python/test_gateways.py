@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import COMMAND, together
 from sites import KEY
 from test_gateway import Gateway
 from test_streams import Receiver
@@ -123,3 +126,68 @@ def test_one_of_them_is_asked_by_its_own_name(three: list[Gateway]) -> None:
     again = Gateway(name)
     assert [one["gateway"] for one in each(three[0])] == [name, f"{name}/1", f"{name}/2"]
     assert again.end() == 0
+
+
+SOLVE = """
+import os, sys, numpy as np, polyduct
+field = np.arange(1 << 18, dtype="u4").reshape(512, 512)
+mine = np.array_split(field, 3)[int(os.environ["POLYDUCT_UNIT"])]
+with polyduct.open(sys.argv[1], "w", shape=field.shape, dtype="u4", layout="balanced,*", timeout=60) as out:
+    for t in range(int(sys.argv[2])):
+        out.write(mine + np.uint32(t))
+"""
+
+
+def run(*words: str) -> list[str]:
+    return [str(COMMAND), "run", *words]
+
+
+def left_of(name: str) -> list[str]:
+    """Processes that have a word of this name."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        found += [pid] if name in words else []
+    return found
+
+
+def test_a_run_has_gateways_of_its_own(tmp_path: Path) -> None:
+    """Its stages need not name them, and nothing of them is left when it has ended."""
+    (tmp_path / "solve.py").write_text(SOLVE)
+    receiver, name, su = Receiver(4), f"run-{os.getpid()}", 65536
+    pipeline = f"-n 3 {sys.executable} {tmp_path}/solve.py '{receiver.place}?lanes=4&su={su}' 2"
+    done = subprocess.run(run("--gateway", f"{name}=2", pipeline), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    data = [(FIELD + np.uint32(t)).tobytes() for t in range(2)]
+    for lane, got in enumerate(receiver.all()):
+        assert got == b"".join(d[at : at + su] for d in data for at in range(lane * su, len(d), 4 * su))
+    assert left_of(name) == []
+
+
+def test_gateways_of_a_run_end_with_it_however_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "solve.py").write_text(SOLVE)
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        receiver, name = Receiver(1), f"run-{os.getpid()}-{how}"
+        pipeline = f"-n 3 {sys.executable} {tmp_path}/solve.py {receiver.place} 1000000"
+        env = {**os.environ, "POLYDUCT_JOB": name}
+        process = subprocess.Popen(run("--gateway", name, pipeline), stderr=subprocess.DEVNULL, env=env)
+        words = [str(COMMAND), "gateway", "status", name, "--json"]
+        while True:
+            asked = subprocess.run(words, capture_output=True, text=True, env=env, timeout=30)
+            if asked.returncode == 0 and any(s["steps"] for s in json.loads(asked.stdout)["streams"]):
+                break
+            assert process.poll() is None
+        process.send_signal(how)
+        assert process.wait(30) == (143 if how == signal.SIGTERM else -how)
+        receiver.error()
+        while left_of(name):
+            pass
+
+
+def test_gateways_that_cannot_be_are_refused() -> None:
+    for word in ("a/b", "a=0", "a=17", "a=x", ""):
+        done = subprocess.run(run("--gateway", word, "true"), capture_output=True, text=True, timeout=30)
+        assert done.returncode == 2 and "--gateway" in done.stderr, word

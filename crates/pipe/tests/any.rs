@@ -63,7 +63,7 @@ fn at(pipe: &str) -> Box<dyn At> {
     match pipe.split_once(':') {
         None => Box::new(pipe.to_owned()),
         Some((host, port)) => {
-            let place = PipeAddress { host: host.into(), port: port.parse().unwrap(), name: "any".into() };
+            let place = PipeAddress::new(host, port.parse().unwrap(), "any");
             let near = Near::at(&place);
             Box::new(Across { place, trust: trust(true), near })
         }

@@ -26,7 +26,7 @@ fn a_writer_does_not_wait_for_a_host_that_is_cut_off() {
 }
 
 fn place(host: &str) -> PipeAddress {
-    PipeAddress { host: host.into(), port: 7300, name: "any".into() }
+    PipeAddress::new(host, 7300, "any")
 }
 
 fn data() -> Dataset {

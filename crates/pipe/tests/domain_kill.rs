@@ -31,7 +31,7 @@ fn victim(spec: &str) {
     match f[..] {
         [pipe] => read(&pipe.to_owned(), "victim", &DomainOptions::default(), hold),
         _ => {
-            let place = PipeAddress { host: f[0].into(), port: f[1].parse().unwrap(), name: "test".into() };
+            let place = PipeAddress::new(f[0], f[1].parse().unwrap(), "test");
             let options = near(f[2].parse().unwrap());
             read(&Across { place, trust: trust(true), near: Near::None }, "victim", &options, hold);
         }

@@ -36,7 +36,7 @@ fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     match f[3].split_once(':') {
         Some((host, port)) => {
-            let place = PipeAddress { host: host.into(), port: port.parse().unwrap(), name: "forked".into() };
+            let place = PipeAddress::new(host, port.parse().unwrap(), "forked");
             run(
                 &Across { place, trust: trust(true), near: Near::None },
                 f[0],

@@ -55,7 +55,7 @@ fn units_that_are_cut_off_come_back_in_their_places() {
 }
 
 fn place(host: &str, case: usize) -> PipeAddress {
-    PipeAddress { host: host.into(), port: 7200 + case as u16, name: "cut".into() }
+    PipeAddress::new(host, 7200 + case as u16, "cut")
 }
 
 /// What the threads of host A wait for.

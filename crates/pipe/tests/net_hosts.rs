@@ -37,7 +37,7 @@ fn two_hosts_and_a_cable() {
 }
 
 fn place(host: &str, port: u16) -> PipeAddress {
-    PipeAddress { host: host.into(), port, name: "field".into() }
+    PipeAddress::new(host, port, "field")
 }
 
 /// Two writer units here, two reader units there.

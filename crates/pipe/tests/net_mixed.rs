@@ -33,7 +33,7 @@ fn units_of_both_hosts() {
 }
 
 fn place(host: &str, port: u16) -> PipeAddress {
-    PipeAddress { host: host.into(), port, name: "field".into() }
+    PipeAddress::new(host, port, "field")
 }
 
 fn host_a(cable: bool) {

@@ -27,7 +27,7 @@ fn main() {
 fn unit(spec: &str) {
     let f: Vec<&str> = spec.split(' ').collect();
     let number = |i: usize| f[i].parse::<u64>().unwrap();
-    let place = PipeAddress { host: f[1].into(), port: number(2) as u16, name: "slow".into() };
+    let place = PipeAddress::new(f[1], number(2) as u16, "slow");
     let trust = trust(f[3] == "true");
     if f[0] == "t" {
         return many(&Across { place, trust, near: Near::None });

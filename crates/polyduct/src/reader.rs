@@ -67,7 +67,7 @@ impl Reader {
         let end = match (target, taken) {
             (Target::Stream(target), _) => {
                 let carrier = carrier.insert(Carrier::receive(target, &options.port, trust)?);
-                let opened = pipe(carrier.pipe().into(), &options.port);
+                let opened = pipe(carrier.pipe().into(), &carrier.own(&options.port)?);
                 ReadEnd::Pipe(Box::new(carrier.opened(opened)?))
             }
             (Target::Pipe(name), _) => ReadEnd::Pipe(Box::new(pipe(name.into(), &options.port)?)),

@@ -196,7 +196,7 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     if let Some((scheme @ ("tcp" | "udp" | "rtp" | "stream" | "display"), rest)) = url.split_once("://") {
         return match stream(scheme, rest) {
             Ok(mut target) => {
-                let usual = || get("POLYDUCT_GATEWAY").filter(|name| is_gateway(name));
+                let usual = || get("POLYDUCT_GATEWAY").filter(|name| is_gateway(name) || are_places(name));
                 target.gateway = target.gateway.or_else(usual);
                 Ok(Target::Stream(target))
             }
@@ -259,7 +259,7 @@ pub fn meeting(text: &str) -> Result<Option<Meeting>, Error> {
 fn place(text: &str) -> Result<PipeAddress, (usize, &'static str)> {
     let (host, port, end) = socket(text)?;
     match text[end..].strip_prefix('/') {
-        Some(name) if !name.is_empty() => Ok(PipeAddress { host, port, name: name.into() }),
+        Some(name) if !name.is_empty() => Ok(PipeAddress::new(host, port, name)),
         _ => Err((text[..end].chars().count(), "expected /NAME, the pipe's name,")),
     }
 }
@@ -330,10 +330,14 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 "no" => target.reshuffle = Some(false),
                 _ => return wrong("yes or no"),
             },
-            "gateway" => match value {
-                name if is_gateway(name) => target.gateway = Some(name.to_owned()),
-                _ => return wrong("a gateway's name: 1 to 40 letters, digits, ., _ and -"),
-            },
+            "gateway" => {
+                match value {
+                    name if is_gateway(name) || are_places(name) => target.gateway = Some(name.to_owned()),
+                    _ => return wrong(
+                        "a gateway's name: 1 to 40 letters, digits, ., _ and -, or HOST:PORT[,HOST:PORT,...]",
+                    ),
+                }
+            }
             "part" if protocol == Protocol::Display => match value {
                 name if is_gateway(name) => target.part = Some(name.to_owned()),
                 _ => return wrong(NAMES),
@@ -403,6 +407,16 @@ pub fn is_gateway(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
+/// Understands `HOST:PORT`, an IPv6 address in brackets.
+pub fn host_port(text: &str) -> Option<(String, u16)> {
+    socket(text).ok().filter(|(.., end)| *end == text.len()).map(|(host, port, _)| (host, port))
+}
+
+/// Whether these are the places of one to 16 gateways.
+fn are_places(text: &str) -> bool {
+    text.split(',').count() <= 16 && text.split(',').all(|place| host_port(place).is_some())
+}
+
 /// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where
 /// they end. What is wrong comes with where, in characters from 0.
 fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
@@ -468,9 +482,7 @@ mod tests {
 
     #[test]
     fn places_on_other_hosts_are_understood() {
-        let place = |host: &str, port, name: &str| {
-            Target::Net(PipeAddress { host: host.into(), port, name: name.into() })
-        };
+        let place = |host: &str, port, name: &str| Target::Net(PipeAddress::new(host, port, name));
         assert_eq!(read("pipe://node7:4100/field").unwrap(), place("node7", 4100, "field"));
         assert_eq!(read("pipe://10.0.0.1:65535/a/b").unwrap(), place("10.0.0.1", 65535, "a/b"));
         assert_eq!(read("pipe://[fe80::1]:7/x").unwrap(), place("fe80::1", 7, "x"));

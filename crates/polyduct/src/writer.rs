@@ -56,7 +56,7 @@ impl Writer {
             Target::Stream(target) => {
                 let carrier =
                     carrier.insert(Carrier::transmit(target, (given, layout), &options.port, trust)?);
-                let opened = pipe::Writer::open(carrier.pipe(), given, layout, &carrier.own(&options.port));
+                let opened = pipe::Writer::open(carrier.pipe(), given, layout, &carrier.own(&options.port)?);
                 WriteEnd::Pipe(Box::new(carrier.opened(opened)?))
             }
             Target::Pipe(name) => {

@@ -256,7 +256,9 @@ fn stream(e: &StreamError) -> Class {
         | StreamError::Content { place, step, .. } => {
             ("StreamBroken", vec![("place", Value::Text(place.clone())), ("step", int(*step))])
         }
-        StreamError::NoGateway { place, .. } | StreamError::Told { place, reached: false, .. } => {
+        StreamError::NoGateway { place, .. }
+        | StreamError::NoGatewayThere { place, .. }
+        | StreamError::Told { place, reached: false, .. } => {
             ("Unreachable", vec![("place", Value::Text(place.clone()))])
         }
         StreamError::Lost { place, .. } | StreamError::Told { place, .. } => {

@@ -95,6 +95,19 @@ pub enum StreamError {
         /// What the system says.
         source: ProgramError,
     },
+    /// The gateway at a place is not reached.
+    #[error(
+        "{place}: the gateway at {gateway} is not reached ({source}); `polyduct gateway NAME --listen {gateway}` starts one \
+        there, with this job's key"
+    )]
+    NoGatewayThere {
+        /// The place of the stream.
+        place: String,
+        /// Where the gateway listens.
+        gateway: String,
+        /// What came of it.
+        source: ProgramError,
+    },
     /// Somebody stopped the stream.
     #[error("the stream was stopped: {why}")]
     Stopped {

@@ -6,6 +6,7 @@ use crate::text::say;
 use polyduct::gateway::{command, serve, Command};
 use polyduct::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -17,6 +18,13 @@ pub struct GatewayArgs {
     /// one name share the lanes of each stream.
     #[arg(required = true)]
     name: Option<String>,
+    /// Carry also those of programs of other hosts, which say gateway=HOST:PORT and have the same POLYDUCT_JOB_KEY. Without
+    /// a host, at all addresses of this one.
+    #[arg(long, value_name = "[HOST]:PORT", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// Say nothing when it is there.
+    #[arg(long)]
+    quiet: bool,
     #[command(subcommand)]
     what: Option<What>,
 }
@@ -70,7 +78,7 @@ struct SetArgs {
 pub fn gateway(args: &GatewayArgs) -> u8 {
     let done = match (&args.what, &args.name) {
         (None, None) => Ok(true),
-        (None, Some(name)) => run(name),
+        (None, Some(name)) => run(name, args.listen, args.quiet),
         (Some(What::Status(args)), _) => status::status(args, &job()),
         (Some(What::Pause(args)), _) => tell(args, Command::Pause),
         (Some(What::Resume(args)), _) => tell(args, Command::Resume),
@@ -103,7 +111,17 @@ fn tell(which: &StreamArgs, what: Command) -> Result<bool, Error> {
     command(&which.name, &job(), which.stream, what).map(|()| true)
 }
 
-fn run(name: &str) -> Result<bool, Error> {
+/// Where a gateway listens.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    let (host, port) = polyduct::url::host_port(text).ok_or("expected HOST:PORT or :PORT")?;
+    let mut found = (host.as_str(), port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?;
+    found.next().ok_or_else(|| format!("{host} has no address"))
+}
+
+fn run(name: &str, listen: Option<SocketAddr>, quiet: bool) -> Result<bool, Error> {
     if !polyduct::url::is_gateway(name) {
         let what = format!("{name:?} is no name of a gateway: expected 1 to 40 letters, digits, ., _ and -");
         return Err(Error::Misuse { what });
@@ -114,6 +132,12 @@ fn run(name: &str) -> Result<bool, Error> {
         // Without it the signal ends the process as it is.
         let _ = signal_hook::flag::register(signal, over.clone());
     }
-    let ready = |member: &str| say!("gateway {member} carries streams whose places say gateway={name}");
-    serve(name, &job(), ready, &|| over.load(Ordering::Relaxed)).map(|()| true)
+    let ready = |member: &str| {
+        let there = listen.map(|addr| format!(", or, on other hosts, gateway={addr}")).unwrap_or_default();
+        if quiet {
+            return;
+        }
+        say!("gateway {member} carries streams whose places say gateway={name}{there}");
+    };
+    serve(name, &job(), listen, ready, &|| over.load(Ordering::Relaxed)).map(|()| true)
 }

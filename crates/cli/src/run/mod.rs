@@ -1,5 +1,6 @@
 //! `polyduct run`: a pipeline of parallel and plain programs, started, watched and ended as one.
 
+mod gateways;
 mod launch;
 mod names;
 mod pipeline;
@@ -78,6 +79,9 @@ pub struct RunArgs {
     /// pipe: set PYTHONUNBUFFERED=1 to see lines at once.)
     #[arg(long)]
     prefix: bool,
+    /// Start a gateway of this name, or so many, for the streams of the stages whose places name none; it ends with the run.
+    #[arg(long, value_name = "NAME[=COUNT]", value_parser = gateways::parse)]
+    gateway: Option<gateways::Gateways>,
     /// Print a table at the end: bytes, steps, rate and waits for each pipe.
     #[arg(long)]
     stats: bool,
@@ -144,7 +148,7 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     // Nobody wants to hear after a long run that its figures have no place.
     let mut json = args.json.as_deref().map(open_json).transpose()?;
     let begin = Instant::now();
-    let manner = start::Manner { prefix: args.prefix };
+    let manner = start::Manner { prefix: args.prefix, gateways: args.gateway.clone() };
     let file = supervise::OutputFile::before(plan);
     let mut started = start::start(plan, &manner)?;
     let colour = Colour::Auto.on(&io::stdout());

@@ -1,5 +1,6 @@
 //! Starts the processes of a plan, joined by ordinary pipes where the plan says so.
 
+use super::gateways::{self, Gateways, GATEWAY};
 use super::launch::{set_open_files, Group};
 use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
 use super::strays::Strays;
@@ -15,6 +16,8 @@ use std::thread::Builder;
 pub struct Manner {
     /// Lead the output of the processes through the run, to put a prefix before each line.
     pub prefix: bool,
+    /// Gateways that there are for its streams.
+    pub gateways: Option<Gateways>,
 }
 
 /// A run whose processes have all started.
@@ -75,7 +78,7 @@ impl<T, E: Into<io::Error>> OrCannot<T> for Result<T, E> {
 }
 
 /// The job that the names of pipes belong to.
-const JOB: &str = "POLYDUCT_JOB";
+pub const JOB: &str = "POLYDUCT_JOB";
 
 struct Pipes {
     readers: Vec<Option<OwnedFd>>,
@@ -105,13 +108,20 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
         strays,
     };
     let inherited = std::env::var_os(JOB);
+    if let Some(all) = &manner.gateways {
+        let job = inherited.as_ref().map_or(plan.run.clone().into(), |job| job.to_string_lossy());
+        gateways::start(all, &started.group, &job)?;
+    }
     for (i, process) in plan.processes.iter().enumerate() {
         let mut child = command(process, &started.group, manner, soft_limit)
             .and_then(|mut command| {
                 connect(&mut command, process, &mut pipes, manner)?;
                 // The names of pipes are this run's, unless somebody has said whose.
-                if inherited.is_none() && !process.env.iter().any(|(name, _)| name == JOB) {
+                if inherited.is_none() && !sets(process, JOB) {
                     command.env(JOB, &plan.run);
+                }
+                if let Some(all) = manner.gateways.as_ref().filter(|_| !sets(process, GATEWAY)) {
+                    command.env(GATEWAY, &all.name);
                 }
                 if process.role != Role::Plain {
                     command.env("POLYDUCT_REPORT", &report_path);
@@ -143,6 +153,11 @@ impl Drop for Started {
             let _ = child.wait();
         }
     }
+}
+
+/// Whether its stage says what a variable is.
+fn sets(process: &Process, variable: &str) -> bool {
+    process.env.iter().any(|(name, _)| name == variable)
 }
 
 fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>) -> io::Result<Command> {

@@ -1,17 +1,19 @@
 //! The address of a pipe across hosts, and the trust among its units.
 
 use crate::error::PipeError;
-use crate::join::{check_name, check_patience};
+use crate::join::{check_name, check_patience, ORDER};
+use crate::serve::HOST;
 use polyduct_message::domain::Network;
 use polyduct_message::handshake::VERSION;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
-use polyduct_message::link::net::socket;
+use polyduct_message::link::net::{socket, LinkFault};
 use polyduct_message::link::noise::Terms;
+use polyduct_message::meeting::{later, RETRY};
 use polyduct_port::{Options, PortError};
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +26,54 @@ pub struct PipeAddress {
     pub port: u16,
     /// The pipe's name.
     pub name: String,
+    /// Host and port are those of a process that knows where unit 0 listens.
+    pub directory: Option<Arc<dyn Directory>>,
 }
 
+/// Tells units where the writers' unit 0 of a pipe listens, where no port is agreed on before.
+pub trait Directory: Send + Sync {
+    /// The address of this host that the others reach.
+    ///
+    /// # Errors
+    /// The process that knows is not reached.
+    fn own_ip(&self) -> Result<IpAddr, LinkFault>;
+
+    /// Has others find the pipe at this address until the entry is dropped; `None` while there is another of that name.
+    ///
+    /// # Errors
+    /// As [`own_ip`](Directory::own_ip).
+    fn enter(&self, pipe: &str, at: SocketAddr) -> Result<Option<Entry>, LinkFault>;
+
+    /// Where the pipe is; `None` where it is not yet.
+    ///
+    /// # Errors
+    /// As [`own_ip`](Directory::own_ip).
+    fn find(&self, pipe: &str) -> Result<Option<SocketAddr>, LinkFault>;
+}
+
+/// A pipe that is found while this is there.
+pub type Entry = Box<dyn Send>;
+
+impl fmt::Debug for dyn Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("directory")
+    }
+}
+
+impl PartialEq for dyn Directory {
+    fn eq(&self, other: &dyn Directory) -> bool {
+        std::ptr::addr_eq(self, other)
+    }
+}
+
+impl Eq for dyn Directory {}
+
 impl PipeAddress {
+    /// The pipe of this name whose unit 0 listens there.
+    pub fn new(host: impl Into<String>, port: u16, name: impl Into<String>) -> PipeAddress {
+        PipeAddress { host: host.into(), port, name: name.into(), directory: None }
+    }
+
     /// What a launcher left in the environment for those who meet here.
     ///
     /// # Errors
@@ -35,9 +82,24 @@ impl PipeAddress {
         Trust::from_env().map_err(|source| PipeError::Key { pipe: self.to_string(), source })
     }
 
-    /// Checks the name, and finds the host's addresses, which may be known only after a while.
+    /// Checks the name, and gives the addresses where unit 0 may listen, which may be known only after a while.
     pub(super) fn resolve(&self, options: &Options, start: Duration) -> Result<Vec<SocketAddr>, PipeError> {
         check_name(&self.name)?;
+        if let Some(directory) = &self.directory {
+            let mut pause = RETRY.0;
+            loop {
+                if let Some(at) = directory.find(&self.name).map_err(self.unreached())? {
+                    return Ok(vec![at]);
+                }
+                wait(
+                    &self.to_string(),
+                    &format!("{HOST} to open the pipe{ORDER}"),
+                    options,
+                    start,
+                    &mut pause,
+                )?;
+            }
+        }
         let host: String = self.host.chars().take(100).collect();
         // What never can be one is not waited for.
         if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) || self.host.is_empty() {
@@ -53,6 +115,47 @@ impl PipeAddress {
         socket::resolve_while(&self.host, self.port, || {
             check_patience(&pipe, options, start, Duration::ZERO, &what).map(drop)
         })
+    }
+
+    /// The addresses where unit 0 may listen itself.
+    pub(super) fn own(&self, options: &Options, start: Duration) -> Result<Vec<SocketAddr>, PipeError> {
+        match &self.directory {
+            Some(directory) => {
+                check_name(&self.name)?;
+                let ip = directory.own_ip().map_err(self.unreached())?;
+                Ok(vec![SocketAddr::new(ip, 0)])
+            }
+            None => self.resolve(options, start),
+        }
+    }
+
+    /// Has others find unit 0, until the entry is dropped.
+    pub(super) fn enter(
+        &self,
+        at: SocketAddr,
+        options: &Options,
+        start: Duration,
+    ) -> Result<Option<Entry>, PipeError> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let mut pause = RETRY.0;
+        loop {
+            if let Some(entry) = directory.enter(&self.name, at).map_err(self.unreached())? {
+                return Ok(Some(entry));
+            }
+            let what = "another pipe of this name to have opened";
+            wait(&self.to_string(), what, options, start, &mut pause)?;
+        }
+    }
+
+    /// Where unit 0 is by now, where somebody knows.
+    pub(super) fn now(&self) -> Result<Option<SocketAddr>, PipeError> {
+        let found = self.directory.as_ref().map(|directory| directory.find(&self.name));
+        found.map_or(Ok(None), |found| found.map_err(self.unreached()))
+    }
+
+    fn unreached(&self) -> impl Fn(LinkFault) -> PipeError {
+        let (pipe, peer) = (self.to_string(), format!("the gateway at {}:{}", self.host, self.port));
+        move |source| PipeError::Link { pipe: pipe.clone(), peer: peer.clone(), source: source.into() }
     }
 
     /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at
@@ -71,6 +174,22 @@ impl PipeAddress {
         let me = Identity { domain, unit, incarnation, features: 0, frame_limit: 0, index: 0 };
         Terms { key: trust.key.clone(), me, trusted: trust.trusted_network, carrier: Carrier::Stream }
     }
+}
+
+/// Lets a while go by.
+///
+/// # Errors
+/// The time to open the pipe is over.
+pub(super) fn wait(
+    pipe: &str,
+    what: &str,
+    options: &Options,
+    start: Duration,
+    pause: &mut Duration,
+) -> Result<(), PipeError> {
+    check_patience(pipe, options, start, Duration::ZERO, what)?;
+    std::thread::sleep(later(pause));
+    Ok(())
 }
 
 impl fmt::Display for PipeAddress {

@@ -47,10 +47,13 @@ pub fn host(
     trust: &Trust,
     options: &Options,
     hello: Hello,
-    addr: SocketAddr,
+    start: Duration,
 ) -> Result<(Control, Arc<Senders>, Met), PipeError> {
     let pipe = place.to_string();
+    let addr = place.own(options, start)?[0];
     let listener = PipeListener::new(addr, place, trust, options).map_err(system(&pipe))?;
+    // Those who come have come when the pipe is open.
+    let _entry = place.enter(listener.addr(), options, start)?;
     let bound = listen(SocketAddr::new(listener.addr().ip(), 0)).map_err(system(&pipe))?;
     let meets_at = local_addr(&bound).map_err(system(&pipe))?;
     let id = fresh_id().map_err(system(&pipe))?;

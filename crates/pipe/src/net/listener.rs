@@ -128,7 +128,7 @@ pub(super) mod tests {
 
     /// Two ends of a connection.
     pub fn pair(trusted_network: bool) -> (Channel, Channel) {
-        let place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "pair".into() };
+        let place = PipeAddress::new("127.0.0.1", 0, "pair");
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network };
         let options = Options::default();
         let at = SocketAddr::from(([127, 0, 0, 1], 0));

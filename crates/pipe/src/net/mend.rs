@@ -377,7 +377,7 @@ mod tests {
         // It takes connections, and nobody answers there.
         let listener = socket::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let addr = socket::local_addr(&listener).unwrap();
-        let place = PipeAddress { host: "127.0.0.1".into(), port: addr.port(), name: "mend".into() };
+        let place = PipeAddress::new("127.0.0.1", addr.port(), "mend");
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let (terms, session) = (place.terms(&trust, 1), [0; 16]);
         let (unit, borne, most) = (1, BORNE, 20 * BORNE);

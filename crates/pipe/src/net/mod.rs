@@ -71,7 +71,7 @@ mod store;
 pub mod wire;
 pub(crate) mod writer;
 
-pub use address::PipeAddress;
+pub use address::{Directory, Entry, PipeAddress};
 pub use polyduct_message::link::key::{JobKey, KeyError, Trust, KEY_VARIABLE};
 #[doc(hidden)]
 pub use polyduct_message::link::net::channel;

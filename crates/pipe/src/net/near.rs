@@ -339,7 +339,7 @@ mod tests {
     const AT: ([u8; 4], u16) = ([127, 0, 0, 1], 7);
 
     fn place(name: &str) -> PipeAddress {
-        PipeAddress { host: "h".into(), port: 7, name: format!("{name}-{}", std::process::id()) }
+        PipeAddress::new("h", 7, format!("{name}-{}", std::process::id()))
     }
 
     fn trust(key: u8) -> Trust {

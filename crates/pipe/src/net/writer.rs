@@ -52,9 +52,8 @@ pub(crate) fn open(
     opening: Opening<'_>,
 ) -> Result<writer::Opened, PipeError> {
     let Opening { options, hello, start, .. } = opening;
-    let addrs = place.resolve(options, start)?;
     let (control, senders, accepts, (welcome, network)) = if options.unit == 0 {
-        let (control, senders, meeting) = host(place, trust, options, hello, addrs[0])?;
+        let (control, senders, meeting) = host(place, trust, options, hello, start)?;
         (control, senders, None, meeting)
     } else {
         let (client, senders, accepts, meeting) = guest(place, trust, options, hello, start)?;

@@ -196,7 +196,7 @@ pub fn unit_across(name: &str, shape: &[u64], spec: &str) {
     let (timeout, open_timeout) = (Some(Duration::from_secs(20)), Duration::from_millis(number(8).into()));
     let (policy, on_loss) = (f[6].parse().unwrap(), f[9].parse().unwrap());
     let options = Options { policy, on_loss, timeout, open_timeout, ..of };
-    let place = PipeAddress { host: f[4].into(), port: number(5) as u16, name: name.into() };
+    let place = PipeAddress::new(f[4], number(5) as u16, name);
     let near = Near::at(&place);
     let at = Across { place, trust: trust(f[7] == "true"), near };
     let data = Dataset::new(shape, ElemType::U64).unwrap();

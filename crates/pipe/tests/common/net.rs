@@ -12,7 +12,7 @@ pub fn place() -> PipeAddress {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let host = format!("127.{}.{}.{}", 1 + (pid >> 8) % 250, pid & 255, 1 + n % 250);
-    PipeAddress { host, port: 7000 + (n / 250 + (pid >> 16) * 16) as u16, name: "test".into() }
+    PipeAddress::new(host, 7000 + (n / 250 + (pid >> 16) * 16) as u16, "test")
 }
 
 /// Where such a place is.

@@ -1,8 +1,9 @@
 //! What a port of a stream has besides its pipe: the gateway that carries it.
 
+use super::meet::Pipe;
 use super::work::Job;
-use super::{control, reducers, reshuffle, show, StreamTarget};
-use crate::Error;
+use super::{control, reducers, reshuffle, show, talk, StreamTarget};
+use crate::{url, Error};
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::Trust;
 use polyduct_os::clock;
@@ -24,7 +25,7 @@ const REASON: Duration = Duration::from_secs(2);
 pub(crate) struct Carrier {
     place: String,
     direction: Direction,
-    name: String,
+    pipe: Pipe,
     thread: Option<Thread>,
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
@@ -85,7 +86,7 @@ impl Carrier {
         if let (Given::Bundle(arrays), false) = (given, several) {
             return Err(one_array(&target.to_string(), arrays));
         }
-        let mut carrier = Carrier::of(target, Direction::Transmit, options);
+        let mut carrier = Carrier::of(target, Direction::Transmit, options, trust.clone())?;
         let arrays = show::arrays(given, layout);
         let known = show::reduced(&arrays, options.units).filter(|_| shows);
         carrier.reduces = known.is_some();
@@ -96,12 +97,12 @@ impl Carrier {
             }
             _ => None,
         };
-        let name = carrier.name.clone();
-        let taken = blocks.map_or_else(|| name.clone(), |_| reshuffle::name(&name));
+        let pipe = carrier.pipe.clone();
+        let taken = blocks.map_or_else(|| pipe.clone(), |_| reshuffle::blocks(&pipe));
         if options.unit == 0 {
-            carrier.carry(Job::new(target, true, &taken, &arrays, options), options, trust)?;
+            carrier.carry(Job::new(target, true, taken.name(), &arrays, options), options, trust)?;
         }
-        let own = Options { timeout: None, interrupt: None, ..options.clone() };
+        let own = pipe.options(Options { timeout: None, interrupt: None, ..options.clone() })?;
         let stopped = |stop: &Arc<AtomicBool>| -> Interrupt {
             let asked = stop.clone();
             Arc::new(move || asked.load(Ordering::Relaxed))
@@ -109,11 +110,11 @@ impl Carrier {
         // What goes wrong there the gateway sees, and says.
         let helper: Option<Work> = match (known, blocks) {
             (Some(known), _) => Some(Box::new(move |stop| {
-                reducers::answer(&name, &known, &Options { interrupt: Some(stopped(stop)), ..own })
+                reducers::answer(&pipe, &known, &Options { interrupt: Some(stopped(stop)), ..own })
             })),
             (None, Some((dataset, block))) => Some(Box::new(move |stop| {
                 let own = Options { interrupt: Some(stopped(stop)), ..own };
-                reshuffle::forward(&name, &dataset, block, &own)
+                reshuffle::forward(&pipe, &dataset, block, &own)
             })),
             (None, None) => None,
         };
@@ -127,9 +128,9 @@ impl Carrier {
     /// As [`transmit`](Carrier::transmit).
     pub fn receive(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Carrier, Error> {
         check(target, options)?;
-        let mut carrier = Carrier::of(target, Direction::Receive, options);
+        let mut carrier = Carrier::of(target, Direction::Receive, options, trust.clone())?;
         if options.unit == 0 {
-            carrier.carry(Job::new(target, false, &carrier.name, &[], options), options, trust)?;
+            carrier.carry(Job::new(target, false, carrier.pipe.name(), &[], options), options, trust)?;
         }
         Ok(carrier)
     }
@@ -145,7 +146,10 @@ impl Carrier {
                 self.thread = Some(self.start("polyduct-gateway", work)?);
             }
             Some(gateway) => {
-                let (handed, note) = control::hand_over(gateway, &job, &again)?;
+                let meets = meets(&job.target).map(str::to_owned);
+                let trust = talk::trust(meets.as_deref().unwrap_or(gateway), trust)?;
+                let job = Job { meets, ..job.clone() };
+                let (handed, note) = control::hand_over(gateway, &job, trust.as_ref(), &again)?;
                 tell(note);
                 let work: Work = Box::new(move |stop| handed.wait(&|| stop.load(Ordering::Relaxed)));
                 self.thread = Some(self.start("polyduct-gateway", work)?);
@@ -154,13 +158,28 @@ impl Carrier {
         Ok(())
     }
 
-    fn of(target: &StreamTarget, direction: Direction, options: &Options) -> Carrier {
+    fn of(
+        target: &StreamTarget,
+        direction: Direction,
+        options: &Options,
+        trust: Option<Trust>,
+    ) -> Result<Carrier, Error> {
         let place = target.to_string();
-        let name = pipe_name(&place, options);
-        Carrier {
+        let meets = meets(target);
+        let trust = meets.map_or(Ok(None), |gateway| talk::trust(gateway, trust))?;
+        let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
+        let named = |name: String| match meets.zip(trust.as_ref()) {
+            None => Ok(Pipe::Here(name)),
+            Some((gateway, trust)) => {
+                let pipe = Pipe::there(&name, (gateway, &options.job), trust, &again);
+                pipe.inspect_err(|_| leave(&name, options.unit))
+            }
+        };
+        let pipe = named(pipe_name(&place, options))?;
+        Ok(Carrier {
             place,
             direction,
-            name,
+            pipe,
             thread: None,
             outcome: None,
             unit: options.unit,
@@ -168,21 +187,24 @@ impl Carrier {
             reduces: false,
             helper: None,
             pid: own_pid(),
-        }
+        })
     }
 
     /// The pipe between the program and its gateway.
-    pub fn pipe(&self) -> &str {
-        &self.name
+    pub fn pipe(&self) -> &Pipe {
+        &self.pipe
     }
 
     /// Options of the program's own end of the pipe.
-    pub fn own(&self, options: &Options) -> Options {
-        match self.reduces {
+    ///
+    /// # Errors
+    /// [`Error::Message`] with what is wrong with the settings.
+    pub fn own(&self, options: &Options) -> Result<Options, Error> {
+        self.pipe.options(match self.reduces {
             // The units that make pictures, and the gateway, each hold a step.
             true => Options { readers: 2.into(), depth: options.depth.max(3), ..options.clone() },
             false => options.clone(),
-        }
+        })
     }
 
     fn start(&self, name: &str, work: Work) -> Result<Thread, Error> {
@@ -286,8 +308,13 @@ impl Drop for Carrier {
         if let Some(helper) = self.helper.as_ref().filter(|_| self.pid == own_pid()) {
             helper.stop.store(true, Ordering::Relaxed);
         }
-        leave(&self.name, self.unit);
+        leave(self.pipe.name(), self.unit);
     }
+}
+
+/// The gateway that all units know, if it is at a place: they are told there where others are.
+fn meets(target: &StreamTarget) -> Option<&str> {
+    target.gateway.as_deref()?.split(',').next().filter(|place| url::host_port(place).is_some())
 }
 
 /// Says where something is shown: whoever started the program looks there.

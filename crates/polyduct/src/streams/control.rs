@@ -1,5 +1,5 @@
 //! The control interface of gateways that are processes of their own: what is asked of them, over a socket of this host that
-//! only processes of the same user are heard at.
+//! only processes of the same user are heard at, or where they listen for those that know the job's key.
 //!
 //! ```no_run
 //! use polyduct::gateway;
@@ -11,14 +11,16 @@
 //! # Ok::<(), polyduct::Error>(())
 //! ```
 
+use super::talk::{self, Talk};
 use super::work::Job;
-use crate::Error;
-use polyduct_message::handshake::{Incoming, GATEWAY};
+use crate::{url, Error};
+use polyduct_message::link::key::Trust;
+use polyduct_message::link::net::LinkFault;
+use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
-use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
-use polyduct_os::{clock, process, OsError};
 use polyduct_stream::{Status, StreamError};
-use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a gateway may take for an answer that needs nobody else.
@@ -52,6 +54,10 @@ pub(super) enum Ask {
     Do(u32, Command),
     /// To tell what a stream goes to something.
     Tell(u32, Vec<String>),
+    /// To tell where a pipe is to those who ask, while the connection is there.
+    Enter(String, SocketAddr),
+    /// Where a pipe is.
+    Find(String),
 }
 
 /// What a gateway answers.
@@ -67,56 +73,8 @@ pub(super) enum Answer {
     Status(String),
     /// It is done.
     Done,
-}
-
-/// Says something over a connection.
-pub(super) fn say(conn: &Conn, what: &impl Serialize) -> Result<(), OsError> {
-    let message = GATEWAY.encode(what)?;
-    while message.send(conn, &[])? == Sent::WouldBlock {
-        poll(&mut [PollItem::writable(conn)], Some(SLICE))?;
-    }
-    Ok(())
-}
-
-/// The name of a gateway's socket.
-pub(super) fn socket(gateway: &str, job: &str) -> Vec<u8> {
-    polyduct_pipe::socket_name(process::user_id(), job, &format!("gateway/{gateway}"))
-}
-
-/// A connection to a gateway.
-struct Talk {
-    conn: Conn,
-    buffer: Vec<u8>,
-}
-
-impl Talk {
-    fn open(gateway: &str, job: &str) -> Result<Talk, OsError> {
-        let conn = Conn::connect(&socket(gateway, job))?;
-        match conn.stranger()? {
-            None => Ok(Talk { conn, buffer: vec![0; MESSAGE_LIMIT] }),
-            Some(_) => Err(OsError::NotListening { name: gateway.to_owned() }),
-        }
-    }
-
-    /// The next answer; `None` when it takes longer, or `again` says to give up.
-    fn hear<T: DeserializeOwned>(
-        &mut self,
-        most: Option<Duration>,
-        again: &dyn Fn() -> bool,
-    ) -> Result<Option<T>, OsError> {
-        let start = clock::now();
-        loop {
-            match GATEWAY.receive(&self.conn, &mut self.buffer) {
-                Incoming::Message(said, _) => return Ok(Some(said)),
-                Incoming::Nothing => {}
-                Incoming::Closed | Incoming::Bad(_) => return Err(OsError::PeerClosed),
-            }
-            if again() || most.is_some_and(|most| clock::now().saturating_sub(start) >= most) {
-                return Ok(None);
-            }
-            poll(&mut [PollItem::readable(&self.conn)], Some(SLICE))?;
-        }
-    }
+    /// Where a pipe is; `None` where it is not yet.
+    At(Option<SocketAddr>),
 }
 
 /// Gateways of one name on a host, at most.
@@ -128,9 +86,22 @@ pub(super) fn names(gateway: &str) -> impl Iterator<Item = String> + use<'_> {
     std::iter::once(gateway.to_owned()).chain(more.map(move |number| format!("{gateway}/{number}")))
 }
 
-/// Those of them that there are on this host; `job` is that of the name, empty for none.
+/// Those of them that there are on this host; `job` is that of the name, empty for none. Of places where gateways listen
+/// (`HOST:PORT,HOST:PORT`) all.
 pub fn members(gateway: &str, job: &str) -> Vec<String> {
-    names(gateway).filter(|name| Talk::open(name, job).is_ok()).collect()
+    match gateway.contains(':') {
+        true => gateway.split(',').map(str::to_owned).collect(),
+        false => names(gateway).filter(|name| Talk::open(name, job, None, &|| false).is_ok()).collect(),
+    }
+}
+
+/// There is no such gateway.
+pub(super) fn none(place: &str, gateway: &str, fault: LinkFault) -> StreamError {
+    let (place, gateway) = (place.to_owned(), gateway.to_owned());
+    match url::host_port(&gateway) {
+        None => StreamError::NoGateway { place, gateway, source: fault.into() },
+        Some(_) => StreamError::NoGatewayThere { place, gateway, source: fault.into() },
+    }
 }
 
 /// A stream that other processes carry.
@@ -146,6 +117,7 @@ pub(super) struct Handed {
 pub(super) fn hand_over(
     gateway: &str,
     job: &Job,
+    trust: Option<&Trust>,
     again: &dyn Fn() -> bool,
 ) -> Result<(Handed, Option<String>), Error> {
     let mut members = members(gateway, &job.job);
@@ -154,7 +126,7 @@ pub(super) fn hand_over(
     members.resize_with(members.len().max(1), || gateway.to_owned());
     let (mut talks, mut notes) = (Vec::new(), None);
     for (member, share) in members.into_iter().zip(shares) {
-        let (talk, note) = hand_to(&member, &Job { share, ..job.clone() }, again)?;
+        let (talk, note) = hand_to(&member, &Job { share, ..job.clone() }, trust, again)?;
         talks.push((member, talk));
         notes = notes.or(note);
     }
@@ -165,12 +137,16 @@ pub(super) fn hand_over(
 ///
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or what kept it from that.
-fn hand_to(gateway: &str, job: &Job, again: &dyn Fn() -> bool) -> Result<(Talk, Option<String>), Error> {
+fn hand_to(
+    gateway: &str,
+    job: &Job,
+    trust: Option<&Trust>,
+    again: &dyn Fn() -> bool,
+) -> Result<(Talk, Option<String>), Error> {
     let (place, name) = (job.target.to_string(), gateway.to_owned());
-    let none =
-        |e: OsError| StreamError::NoGateway { place: place.clone(), gateway: name.clone(), source: e.into() };
-    let mut talk = Talk::open(gateway, &job.job).map_err(none)?;
-    say(&talk.conn, &Ask::Carry(Box::new(job.clone()))).map_err(none)?;
+    let none = |fault: LinkFault| none(&place, gateway, fault);
+    let mut talk = Talk::open(gateway, &job.job, trust, again).map_err(none)?;
+    talk.say(&Ask::Carry(Box::new(job.clone()))).map_err(none)?;
     // It waits for the other end itself.
     let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
     let told = |what: String| StreamError::Told { place: place.clone(), reached: false, what };
@@ -213,8 +189,7 @@ impl Handed {
             if failed.as_ref().is_some_and(|(since, _)| clock::now().saturating_sub(*since) > SLICE) {
                 break;
             }
-            let mut items: Vec<_> =
-                self.talks.iter().map(|(_, talk)| PollItem::readable(&talk.conn)).collect();
+            let mut items: Vec<_> = self.talks.iter().map(|(_, talk)| PollItem::readable(talk)).collect();
             poll(&mut items, Some(SLICE)).map_err(|e| StreamError::System { what: e.to_string() })?;
         }
         failed.map_or(Ok(()), |(_, why)| Err(told(why)))
@@ -261,13 +236,10 @@ fn done(gateway: &str, job: &str, what: &Ask) -> Result<(), Error> {
 }
 
 fn ask(gateway: &str, job: &str, what: &Ask) -> Result<Answer, Error> {
-    let none = |e: OsError| StreamError::NoGateway {
-        place: format!("gateway {gateway}"),
-        gateway: gateway.to_owned(),
-        source: e.into(),
-    };
-    let mut talk = Talk::open(gateway, job).map_err(none)?;
-    say(&talk.conn, what).map_err(none)?;
+    let none = |fault: LinkFault| none(&format!("gateway {gateway}"), gateway, fault);
+    let trust = talk::trust(gateway, None)?;
+    let mut talk = Talk::open(gateway, job, trust.as_ref(), &|| false).map_err(none)?;
+    talk.say(what).map_err(none)?;
     let answer = talk.hear(Some(ANSWER), &|| false).map_err(none)?;
     let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };
     Ok(answer.ok_or_else(late)?)

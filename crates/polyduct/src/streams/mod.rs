@@ -6,6 +6,7 @@
 mod bundles;
 mod carrier;
 mod control;
+mod meet;
 mod page;
 mod pictures;
 mod program;
@@ -14,6 +15,7 @@ mod reducers;
 mod reshuffle;
 mod serve;
 mod show;
+mod talk;
 mod tell;
 mod work;
 

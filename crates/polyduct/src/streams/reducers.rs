@@ -4,6 +4,7 @@
 //! which the units answer, each with the values of its tiles, one behind the other. An ask says whether it is for the
 //! next step or once more for the one before, so that who zooms into a program that is slow sees more at once.
 
+use super::meet::Pipe;
 use super::pictures::{coarse, Held, Pool, Shot};
 use polyduct_display::{Project, Reduce, View, Want, WantId, Wants};
 use polyduct_layout::{Dataset, ElemType, Layout};
@@ -82,8 +83,8 @@ impl Wanted {
 }
 
 /// The pipes beside that of the program.
-fn names(pipe: &str) -> (String, String) {
-    (format!("{pipe}-asks"), format!("{pipe}-tiles"))
+fn pipes(pipe: &Pipe) -> (Pipe, Pipe) {
+    (pipe.beside("asks"), pipe.beside("tiles"))
 }
 
 /// How a unit reads its own part of every array: as it lies.
@@ -107,14 +108,14 @@ fn program(error: PipeError) -> StreamError {
 ///
 /// # Errors
 /// [`StreamError::Program`].
-pub fn answer(pipe: &str, known: &[Known], options: &Options) -> Result<(), StreamError> {
+pub fn answer(pipe: &Pipe, known: &[Known], options: &Options) -> Result<(), StreamError> {
     let single = known.iter().any(|known| known.name.is_empty());
     let own = Options { readers: 1.into(), ..beside(options, "reducers") };
     let opened = match single {
         true => Reader::open(pipe, &known[0].layout, &Expect::default(), &own),
         false => Reader::open_arrays(pipe, &own_parts(known), &own),
     };
-    let (mut steps, (asks, tiles)) = (opened.map_err(program)?, names(pipe));
+    let (mut steps, (asks, tiles)) = (opened.map_err(program)?, pipes(pipe));
     let mut asks =
         Reader::open(&asks, "*", &Expect::default(), &beside(options, "units")).map_err(program)?;
     let array = Array {
@@ -150,6 +151,8 @@ pub fn answer(pipe: &str, known: &[Known], options: &Options) -> Result<(), Stre
             }
         }
     }
+    // Across hosts each of the two writers stays until its readers have left.
+    drop(asks.close());
     out.close().map(drop).map_err(program)
 }
 
@@ -201,8 +204,8 @@ impl Asking {
     ///
     /// # Errors
     /// [`StreamError::Program`].
-    pub fn open(pipe: &str, known: Vec<Known>, options: &Options) -> Result<Asking, StreamError> {
-        let (asks, tiles) = names(pipe);
+    pub fn open(pipe: &Pipe, known: Vec<Known>, options: &Options) -> Result<Asking, StreamError> {
+        let (asks, tiles) = pipes(pipe);
         let dataset =
             Dataset::new(&[ASK as u64], ElemType::U8).map_err(|e| StreamError::Program(e.into()))?;
         let options = beside(options, "gateway");

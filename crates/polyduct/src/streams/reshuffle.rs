@@ -5,6 +5,7 @@
 //! there is then another: its readers are the units, each with one block of the row-major array, read straight into the
 //! slot that the gateway sends it from. So each byte is copied as often as by a gateway that gathers.
 
+use super::meet::Pipe;
 use super::StreamTarget;
 use polyduct_layout::{Dataset, Layout, LayoutError, Plan};
 use polyduct_os::cpu;
@@ -85,15 +86,15 @@ pub fn decide(target: &StreamTarget, dataset: &Dataset, layout: &str, units: u32
 const BLOCK: u64 = super::work::TU_BYTES;
 
 /// The pipe behind that of the program, with the blocks.
-pub fn name(pipe: &str) -> String {
-    format!("{pipe}-blocks")
+pub fn blocks(pipe: &Pipe) -> Pipe {
+    pipe.beside("blocks")
 }
 
 /// A unit's thread: brings its block of each step, until the program ends, or the gateway.
 ///
 /// # Errors
 /// [`StreamError::Program`].
-pub fn forward(pipe: &str, dataset: &Dataset, block: u64, options: &Options) -> Result<(), StreamError> {
+pub fn forward(pipe: &Pipe, dataset: &Dataset, block: u64, options: &Options) -> Result<(), StreamError> {
     let program = |error: PipeError| StreamError::Program(error.into());
     let layout = format!("stripe({block})");
     let own = Options {
@@ -104,7 +105,7 @@ pub fn forward(pipe: &str, dataset: &Dataset, block: u64, options: &Options) -> 
         ..options.clone()
     };
     let mut from = Reader::open(pipe, &layout, &Expect::default(), &own).map_err(program)?;
-    let opened = Writer::open(&name(pipe), &Given::Dataset(*dataset), &layout, &own);
+    let opened = Writer::open(&blocks(pipe), &Given::Dataset(*dataset), &layout, &own);
     let mut to = opened.inspect_err(|_| from.abort()).map_err(program)?;
     let mut bring = || {
         while from.peek()?.is_some() {

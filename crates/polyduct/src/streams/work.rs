@@ -1,6 +1,7 @@
 //! What a gateway does for one stream, be it a thread of the program or a process of its own.
 
 use super::bundles::Unpacked;
+use super::meet::Pipe;
 use super::program::{Read, Written};
 use super::reach::{self, Inward, Outward};
 use super::reducers::{self, Asking, Known};
@@ -65,6 +66,8 @@ pub struct Job {
     pub units: u32,
     /// What of it the gateway carries.
     pub share: Share,
+    /// The gateway that says where that pipe is, if both need not be on one host: where it listens.
+    pub meets: Option<String>,
 }
 
 /// The other end, which has been reached.
@@ -104,7 +107,20 @@ impl Job {
             brings: arrays.iter().map(one).collect(),
             units: options.units,
             share: Share::ALL,
+            meets: None,
         }
+    }
+
+    /// The pipe between the program and the gateway.
+    ///
+    /// # Errors
+    /// [`StreamError::NoGatewayThere`]; [`StreamError::System`] for a gateway without a key.
+    fn between(&self, again: &dyn Fn() -> bool) -> Result<Pipe, StreamError> {
+        let Some(meets) = &self.meets else { return Ok(Pipe::Here(self.pipe.clone())) };
+        let trust = Trust::from_env();
+        let trust =
+            trust.map_err(|e| StreamError::System { what: format!("the gateway has no key: {e}") })?;
+        Pipe::there(&self.pipe, (meets, &self.job), &trust, again)
     }
 
     /// The shares of so many gateways, each with as many lanes: of as many as can have one. One gateway has what is not cut
@@ -141,10 +157,12 @@ impl Job {
     }
 
     /// Options of the gateway's end of the pipe.
-    fn options(&self) -> Options {
+    fn options(&self, pipe: &Pipe) -> Result<Options, StreamError> {
         let Job { job, open, share: Share { index: unit, of: units, .. }, .. } = self;
         let (program, job) = ("gateway".to_owned(), job.clone());
-        Options { unit: *unit, units: *units, program, job, open_timeout: *open, ..Options::default() }
+        let own =
+            Options { unit: *unit, units: *units, program, job, open_timeout: *open, ..Options::default() };
+        pipe.options(own).map_err(|e| StreamError::System { what: e.to_string() })
     }
 
     /// Reaches the other end. `again` is asked now and then: give up?
@@ -204,24 +222,25 @@ fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
 }
 
 fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
-    let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
+    let (target, pipe) = (&job.target, &job.between(&**again)?);
+    let mut options = job.options(pipe)?;
     options.interrupt = Some(again.clone());
     let outward = match outward {
         Outward::Display(display) => {
             let arrays = job.arrays()?;
             let known = show::reduced(&arrays, job.units);
             let views = show::announced(&arrays, job.units);
-            return display_steps(target, &options, name, (&display, views, known), (lease, &**again));
+            return display_steps(target, &options, pipe, (&display, views, known), (lease, &**again));
         }
         lanes => lanes,
     };
     let arrays = job.arrays()?;
     let opened = match arrays.iter().any(|array| !array.name.is_empty()) {
-        true => Reader::open_arrays(name, &show::everything(), &options),
+        true => Reader::open_arrays(pipe, &show::everything(), &options),
         false => {
             let blocks = format!("stripe({})", job.share.block);
             let layout = if job.share.is_all() { WHOLE } else { &blocks };
-            Reader::open(name, layout, &Expect::default(), &options)
+            Reader::open(pipe, layout, &Expect::default(), &options)
         }
     };
     let mut reader = opened.map_err(program)?;
@@ -287,7 +306,7 @@ fn video(target: &StreamTarget, dataset: &Dataset) -> Result<Option<Video>, Stre
 fn display_steps(
     target: &StreamTarget,
     options: &Options,
-    name: &str,
+    pipe: &Pipe,
     (display, views, known): (&Arc<Display>, Vec<ViewInfo>, Option<Vec<Known>>),
     (lease, again): (&Lease, &dyn Fn() -> bool),
 ) -> Result<(), StreamError> {
@@ -298,8 +317,8 @@ fn display_steps(
     };
     let one = views.iter().any(|view| view.name.is_empty());
     let opened = match one {
-        true => Reader::open(name, WHOLE, &Expect::default(), options),
-        false => Reader::open_arrays(name, &show::everything(), options),
+        true => Reader::open(pipe, WHOLE, &Expect::default(), options),
+        false => Reader::open_arrays(pipe, &show::everything(), options),
     };
     let mut reader = opened.map_err(program)?;
     // Arrays that grow have no bytes yet.
@@ -318,7 +337,7 @@ fn display_steps(
             Screen::Part(part) => page::run(&mut reader, None, part, lease, again),
         },
         Some(known) => {
-            let mut asking = Asking::open(name, known, options)?;
+            let mut asking = Asking::open(pipe, known, options)?;
             let shown = match &screen {
                 Screen::Whole(show) => show::run_reduced(&mut reader, &mut asking, show, lease, again),
                 Screen::Part(part) => page::run(&mut reader, Some(&mut asking), part, lease, again),
@@ -403,7 +422,8 @@ fn program(error: PipeError) -> StreamError {
 }
 
 fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
-    let (target, name, mut options) = (&job.target, &job.pipe[..], job.options());
+    let (target, pipe) = (&job.target, &job.between(&**again)?);
+    let mut options = job.options(pipe)?;
     let place = target.to_string();
     options.interrupt = Some(again.clone());
     let again = &**again;
@@ -419,14 +439,14 @@ fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) ->
                 Form::Raw | Form::Npy => Steps::begin(input),
             };
             let mut steps = begun.map_err(|e| {
-                give_up(name, &options);
+                give_up(pipe, &options);
                 StreamError::Content { place: place.clone(), step: 0, source: e.into() }
             })?;
             let (given, layout) = match steps.header() {
                 Some(header) => (Given::Dataset(header.dataset), header.layout()),
                 None => (Given::ByReader, WHOLE.to_owned()),
             };
-            let mut sink = Read(Writer::open(name, &given, &layout, &options).map_err(program)?);
+            let mut sink = Read(Writer::open(pipe, &given, &layout, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
             steps.are_of(len);
             ready(&mut sink, Adu::Fixed(len))?;
@@ -435,7 +455,7 @@ fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) ->
             moved.map(drop)
         }
         Inward::Udp(socket) => {
-            let mut sink = Read(Writer::open(name, &Given::ByReader, WHOLE, &options).map_err(program)?);
+            let mut sink = Read(Writer::open(pipe, &Given::ByReader, WHOLE, &options).map_err(program)?);
             let len = sink.0.local_len_bytes() as u64;
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
@@ -444,14 +464,14 @@ fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) ->
         }
         Inward::Far(side) => {
             let met = FarSteps::meet(*side, job.open, again);
-            let mut steps = met.inspect_err(|_| give_up(name, &options))?;
+            let mut steps = met.inspect_err(|_| give_up(pipe, &options))?;
             let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
             let (given, adu) = offered.map_err(|e| {
                 steps.abort(&e.to_string());
-                give_up(name, &options);
+                give_up(pipe, &options);
                 StreamError::Content { place: place.clone(), step: 0, source: e.into() }
             })?;
-            let opened = Writer::open(name, &given, bundles::ALL, &options).map_err(program);
+            let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
             steps.are_of(adu);
             ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;
@@ -469,10 +489,10 @@ fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) ->
 }
 
 /// Tells a program that waits for its gateway that nothing will come.
-fn give_up(name: &str, options: &Options) {
+fn give_up(pipe: &Pipe, options: &Options) {
     // Those that cannot be told have an error of their own.
     let options = Options { open_timeout: TELL, ..options.clone() };
-    if let Ok(mut writer) = Writer::open(name, &Given::ByReader, WHOLE, &options) {
+    if let Ok(mut writer) = Writer::open(pipe, &Given::ByReader, WHOLE, &options) {
         writer.abort();
     }
 }

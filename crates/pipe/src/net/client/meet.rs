@@ -4,7 +4,7 @@ use super::rejoin::Survivor;
 use super::{Client, VERDICT};
 use crate::error::{PipeError, Refusal};
 use crate::join::{check_patience, fresh_id, ORDER};
-use crate::net::address::PipeAddress;
+use crate::net::address::{wait, PipeAddress};
 use crate::net::channel::Channel;
 use crate::net::dial::{dial, is_passing, link};
 use crate::net::hub::steps_ahead;
@@ -15,7 +15,7 @@ use crate::net::Trust;
 use crate::serve::{sizes, HOST};
 use crate::wire::{FromHost, Role, ToHost, Welcome};
 use polyduct_message::link::net::{socket::listen, socket::local_addr, LinkFault};
-use polyduct_message::meeting::{later, GRACE, RETRY};
+use polyduct_message::meeting::{GRACE, RETRY};
 use polyduct_os::clock;
 use polyduct_port::{OnLoss, Options, Side, UnitName};
 use std::collections::{BTreeMap, VecDeque};
@@ -82,7 +82,7 @@ impl Client {
     ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve(options, start)?;
-        let mut channel = dial(place, trust, options, start, &addrs, (HOST, false), || Ok(None))?;
+        let mut channel = dial(place, trust, options, start, &addrs, (HOST, false), || place.now())?;
         let (mut door, mut at) = (None, listens(&channel)?);
         if at.is_none() {
             let there = channel.local().and_then(|addr| listen(SocketAddr::new(addr.ip(), 0)));
@@ -242,9 +242,7 @@ pub fn wait_for_next(
     pause: &mut Duration,
 ) -> Result<(), PipeError> {
     let what = format!("{HOST} to open the pipe (one had it open, and has ended it){ORDER}");
-    check_patience(pipe, options, start, Duration::ZERO, &what)?;
-    std::thread::sleep(later(pause));
-    Ok(())
+    wait(pipe, &what, options, start, pause)
 }
 
 /// A message of the handshake, with what comes with it.

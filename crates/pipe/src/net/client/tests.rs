@@ -41,7 +41,7 @@ pub fn welcome() -> Welcome {
 
 /// Has a unit come to a unit 0 that says this, and stays until the unit has gone.
 fn met<T>(says: Vec<Tell>, unit: impl FnOnce(&PipeAddress, &Trust) -> T) -> T {
-    let mut place = PipeAddress { host: "127.0.0.1".into(), port: 0, name: "false".into() };
+    let mut place = PipeAddress::new("127.0.0.1", 0, "false");
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listener = PipeListener::new(at, &place, &trust, &Options::default()).unwrap();
@@ -135,7 +135,7 @@ fn units_that_cannot_be_are_not_lost_and_no_unit_is_lost_twice() {
 fn read_two(between: impl FnOnce(&mut Client, &PipeAddress, &Trust)) {
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = PipeAddress { host: "127.0.0.1".into(), port, name: "two".into() };
+    let place = PipeAddress::new("127.0.0.1", port, "two");
     let (place, trust) = (&place, &trust);
     std::thread::scope(|s| {
         let (done, told) = std::sync::mpsc::channel::<()>();

@@ -49,7 +49,7 @@ impl Drop for Bytes {
 fn who_shares_a_host_shares_memory_unless_one_of_the_two_does_not_want_it() {
     for (writer, reader) in [(true, true), (true, false), (false, true)] {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let place = PipeAddress { host: "127.0.0.1".into(), port, name: "near".into() };
+        let place = PipeAddress::new("127.0.0.1", port, "near");
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: false };
         let options = |near| Options { near, ..Options::default() };
         std::thread::scope(|s| {
@@ -74,7 +74,7 @@ fn who_shares_a_host_shares_memory_unless_one_of_the_two_does_not_want_it() {
 fn a_look_and_a_read_agree_while_a_connection_is_made_again_and_neither_waits_longer_than_it_may() {
     let listens = || TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listens().local_addr().unwrap().port();
-    let place = PipeAddress { host: "127.0.0.1".into(), port, name: "look".into() };
+    let place = PipeAddress::new("127.0.0.1", port, "look");
     let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
     let (options, broken) = (Options { near: false, ..Options::default() }, Barrier::new(2));
     std::thread::scope(|s| {

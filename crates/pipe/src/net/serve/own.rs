@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn whoever_has_the_pipe_at_its_address_answers() {
-        let place = PipeAddress { host: "h".into(), port: 0, name: "own".into() };
+        let place = PipeAddress::new("h", 0, "own");
         let trust = Trust { key: JobKey::from_bytes([7; 32]).unwrap(), trusted_network: true };
         let at = ([127, 0, 0, 1], 0).into();
         for (said, is_taken) in [(Back::On(0), false), (Back::Unknown, false), (Back::Replaced, true)] {
