@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from conftest import Process, together
 from sites import KEY, Middle
 from test_gateway import Gateway
+from test_streams import Receiver
 
 import polyduct
 from polyduct import Array, Open
@@ -225,5 +228,74 @@ def test_who_names_what_there_is_not_is_told_and_so_is_the_writer(port: int) -> 
 
 @pytest.mark.parametrize("place", ["tcp://127.0.0.1:9", "udp://127.0.0.1:9", "window:/dev/shm/none"])
 def test_plain_bytes_are_one_array(place: str) -> None:
-    with pytest.raises(polyduct.Misuse, match="carries one array, not 1 with names; stream:// and display:// carry several"):
+    with pytest.raises(polyduct.Misuse, match="carries one array without a name.*stream:// and display:// carry several"):
         polyduct.open(place, "w", arrays={"mask": MASK})
+
+
+def some(t: int, units: int) -> list[np.ndarray]:
+    """What units bring of an array that grows and shrinks: in some steps nothing."""
+    sizes = np.random.default_rng(t).integers(0, 400, units) * (t % 4 != 3)
+    return [np.full((n, 3), 10 * t + k, "f8") for k, n in enumerate(sizes)]
+
+
+def growing(place: str, count: int, steps: int) -> list[Callable[[], Any]]:
+    def write(k: int, options: dict[str, Any]) -> None:
+        with polyduct.open(place, "w", arrays={"x": Array((Open(400), 3), "f8")}, **options) as out:
+            for t in range(steps):
+                out.write({"x": some(t, count)[k]})
+
+    return units(count, write, "w")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("form", ["npy", "length"])
+def test_an_ordinary_program_gets_an_array_whose_size_changes(count: int, form: str) -> None:
+    receiver = Receiver()
+    together(*growing(f"{receiver.place}?form={form}", count, 9))
+    got = io.BytesIO(receiver.all()[0])
+    for t in range(9):
+        want = np.concatenate(some(t, count))
+        if form == "npy":
+            assert np.array_equal(np.lib.format.read_array(got), want)
+        else:
+            len_bytes = int.from_bytes(got.read(8), "little")
+            assert got.read(len_bytes) == want.tobytes()
+    assert got.read() == b""
+
+
+def test_an_array_that_changes_as_a_whole_goes_there_too() -> None:
+    receiver = Receiver()
+    shapes = [(3, 4), (0, 9), (50, 1)]
+    largest = Array((60, 10), "i4", "*,*", changes=True)
+    with polyduct.open(f"{receiver.place}?form=npy", "w", arrays={"x": largest}, timeout=60) as out:
+        for t, shape in enumerate(shapes):
+            out.write({"x": np.full(shape, t, "i4")})
+    got = io.BytesIO(receiver.all()[0])
+    for t, shape in enumerate(shapes):
+        assert np.array_equal(np.lib.format.read_array(got), np.full(shape, t))
+
+
+def test_a_receiver_of_a_changing_array_that_goes_is_told_to_all_units() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}?form=npy"
+
+        def take() -> None:
+            with server.accept()[0] as one:
+                one.recv(100)
+
+        with pytest.raises(polyduct.StreamBroken):
+            together(take, *growing(place, 3, 1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("place", "arrays", "match"),
+    [
+        ("tcp://127.0.0.1:1", {"x": Array((Open(9),), "u1")}, "form=npy or form=length"),
+        ("udp://127.0.0.1:1", {"x": Array((Open(9),), "u1")}, "form=npy or form=length"),
+        ("tcp://127.0.0.1:1?form=npy&lanes=2", {"x": Array((Open(9),), "u1")}, "one lane"),
+        ("tcp://127.0.0.1:1?form=npy", {"x": Array((9,), "u1"), "y": Array((9,), "u1")}, "stream:// and display:// carry several"),
+    ],
+)
+def test_what_cannot_go_to_an_ordinary_program(place: str, arrays: dict[str, Array], match: str) -> None:
+    with pytest.raises(polyduct.Misuse, match=match):
+        polyduct.open(place, "w", arrays=arrays)

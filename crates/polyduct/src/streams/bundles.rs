@@ -4,6 +4,7 @@
 //! size of its open dimension or else its shape; and last the bytes of the values. Then come the bytes of the arrays
 //! in their order, those that are constant behind the others, and with the first step alone; and the values.
 
+use super::Form;
 use polyduct_layout::Dataset;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::values::VALUES_BYTES;
@@ -114,6 +115,20 @@ pub fn pack(reader: &mut Reader, first: bool, into: &mut Vec<u8>) -> Result<Opti
         word.copy_from_slice(&number.to_le_bytes());
     }
     Ok(step)
+}
+
+/// The same of the one array of an ordinary program: its bytes, and before them how large it is.
+///
+/// # Errors
+/// As [`Reader::read`].
+pub fn pack_one(reader: &mut Reader, form: Form, into: &mut Vec<u8>) -> Result<Option<u64>, PipeError> {
+    if reader.peek()?.is_none() {
+        return Ok(None);
+    }
+    *into = form.prefix(reader.arrays()[0].mapping.dataset());
+    let head = into.len();
+    into.resize(head + reader.arrays()[0].at.len(), 0);
+    reader.read_arrays(&mut [&mut into[head..]])
 }
 
 /// A program that reads several arrays.

@@ -2,14 +2,14 @@
 
 use super::meet::Pipe;
 use super::work::Job;
-use super::{control, reducers, reshuffle, show, talk, StreamTarget};
+use super::{control, reducers, reshuffle, show, talk, Form, StreamTarget};
 use crate::{url, Error};
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::Trust;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError};
-use polyduct_port::{Array, Interrupt, Options, Policy, PortError, Readers, Side, INTERRUPT_SLICE};
+use polyduct_port::{Array, Changes, Interrupt, Options, Policy, PortError, Readers, Side, INTERRUPT_SLICE};
 use polyduct_stream::{Direction, Protocol, StreamError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ impl Carrier {
         let shows = target.place.protocol == Protocol::Display;
         let several = shows || target.place.protocol == Protocol::Far;
         if let (Given::Bundle(arrays), false) = (given, several) {
-            return Err(one_array(&target.to_string(), arrays));
+            check_plain(target, arrays)?;
         }
         let mut carrier = Carrier::of(target, Direction::Transmit, options, trust.clone())?;
         let arrays = show::arrays(given, layout);
@@ -358,11 +358,17 @@ fn leave(name: &str, unit: u32) {
     open_pipes().lock().unwrap_or_else(PoisonError::into_inner).remove(&(name.to_owned(), unit));
 }
 
-/// One array without a name is what a stream of plain bytes has.
-fn one_array(place: &str, arrays: &[Array]) -> Error {
-    let what = format!(
-        "{place}: a stream of plain bytes carries one array, not {} with names; stream:// and display:// carry several",
-        arrays.len()
-    );
-    Error::Misuse { what }
+/// A stream of plain bytes has one array. Where its size may change each step says how large it is.
+fn check_plain(target: &StreamTarget, arrays: &[Array]) -> Result<(), Error> {
+    let says = target.place.protocol == Protocol::Tcp && target.form != Form::Raw;
+    let why = match arrays {
+        [Array { open: Some(Changes::Never), .. }] => "a stream of plain bytes has steps, and no array that is constant",
+        [_] if says && target.place.lanes > 1 => "steps whose size may change go over one lane, or by stream://",
+        [_] if says => return Ok(()),
+        _ => {
+            "a stream of plain bytes carries one array without a name, or with a name, so that its size may change, where \
+            form=npy or form=length of tcp:// says how large a step is; stream:// and display:// carry several"
+        }
+    };
+    Err(Error::Misuse { what: format!("{target}: {why}") })
 }

@@ -6,6 +6,7 @@
 mod bundles;
 mod carrier;
 mod control;
+mod inward;
 mod meet;
 mod page;
 mod pictures;
@@ -25,7 +26,9 @@ pub use reshuffle::{reshuffling, Reshuffling};
 pub use serve::serve;
 
 use crate::Error;
+use polyduct_layout::Dataset;
 use polyduct_pipe::PipeError;
+use polyduct_store::npy::Header;
 use polyduct_stream::{Place, Protocol, Ties};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,6 +44,20 @@ pub enum Form {
     Npy,
     /// Each step with its length before it: eight bytes, the lowest first.
     Length,
+}
+
+impl Form {
+    /// What goes before a step.
+    fn prefix(self, dataset: &Dataset) -> Vec<u8> {
+        match self {
+            Form::Raw => Vec::new(),
+            Form::Npy => {
+                let header = Header::of_steps(dataset, None, 1, false);
+                header.print(header.len_bytes()).unwrap_or_default()
+            }
+            Form::Length => dataset.len_bytes().to_le_bytes().to_vec(),
+        }
+    }
 }
 
 /// What an error of a pipe means where a gateway is behind it.

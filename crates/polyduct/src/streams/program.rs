@@ -1,6 +1,6 @@
 //! The parallel program as a gateway sees it: a pipe, whose one reader or writer on the other side the gateway is.
 
-use super::bundles;
+use super::{bundles, Form};
 use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
@@ -15,6 +15,8 @@ pub struct Written {
     stretches: Option<Stretches>,
     /// Else a step lies here.
     whole: Vec<u8>,
+    /// How it says there how large it is, of one array for an ordinary program.
+    form: Option<Form>,
     tu: u64,
     /// Steps that were read.
     steps: u64,
@@ -22,10 +24,11 @@ pub struct Written {
 
 impl Written {
     /// Reads about `tu` bytes at a time, where that is possible; of one of several gateways the blocks of its share.
-    pub fn new(reader: Reader, tu: u64, share: Share) -> Written {
+    /// Steps that do not lie somewhere say how large they are in this form, if an ordinary program gets them.
+    pub fn new(reader: Reader, tu: u64, share: Share, form: Option<Form>) -> Written {
         let len = if share.is_all() { tu } else { share.block };
         let stretches = reader.stretches(len, (share.index, share.of));
-        Written { reader, stretches, whole: Vec::new(), tu, steps: 0 }
+        Written { reader, stretches, whole: Vec::new(), form, tu, steps: 0 }
     }
 
     /// Bytes that move as a unit.
@@ -41,13 +44,19 @@ impl Written {
 
 impl Source for Written {
     fn open(&mut self, waits: bool) -> Result<Opened, ProgramError> {
-        let Written { reader, stretches, whole, steps, .. } = self;
+        let Written { reader, stretches, whole, form, steps, .. } = self;
         if !waits && reader.would_wait().is_some() {
             return Ok(Opened::NotYet);
         }
         let (step, len) = match stretches {
             Some(stretches) => (reader.open_stretches(stretches)?, reader.local_len_bytes()),
-            None => (bundles::pack(reader, *steps == 0, whole)?, whole.len()),
+            None => {
+                let step = match form {
+                    Some(form) => bundles::pack_one(reader, *form, whole)?,
+                    None => bundles::pack(reader, *steps == 0, whole)?,
+                };
+                (step, whole.len())
+            }
         };
         *steps += 1;
         Ok(step.map_or(Opened::End, |_| Opened::Step(len as u64)))

@@ -1,31 +1,27 @@
 //! What a gateway does for one stream, be it a thread of the program or a process of its own.
 
-use super::bundles::Unpacked;
+use super::inward::receive_steps;
 use super::meet::Pipe;
-use super::program::{Read, Written};
+use super::program::Written;
 use super::reach::{self, Inward, Outward};
 use super::reducers::{self, Asking, Known};
 use super::tell::Listens;
-use super::{bundles, page, show, Form, StreamTarget};
-use crate::plain::Steps;
+use super::{bundles, page, show, StreamTarget};
 use crate::Error;
 use polyduct_display::{Display, DisplayError, Show, ViewInfo};
 use polyduct_layout::{Dataset, ElemType, LayoutError};
 use polyduct_message::link::key::Trust;
-use polyduct_pipe::{Given, PipeError, Reader, Writer};
-use polyduct_port::{Array, BundleError, Changes, Expect, Interrupt, Options};
-use polyduct_store::npy::{descr, Header};
-use polyduct_stream::gateway::far::FarSteps;
+use polyduct_pipe::{PipeError, Reader};
+use polyduct_port::{Array, Changes, Expect, Interrupt, Options};
+use polyduct_store::npy::descr;
 use polyduct_stream::gateway::lanes::Lanes;
-use polyduct_stream::gateway::receive;
 use polyduct_stream::gateway::tcp::TcpLanes;
-use polyduct_stream::gateway::transmit::{ProgramError, Transmit};
-use polyduct_stream::gateway::udp::{self, UdpLanes, Video, VIDEO_MOST};
+use polyduct_stream::gateway::transmit::Transmit;
+use polyduct_stream::gateway::udp::{UdpLanes, Video, VIDEO_MOST};
 use polyduct_stream::gateway::window::{Head, Window};
 use polyduct_stream::gateway::{Lease, CAPACITY};
 use polyduct_stream::{Adu, Direction, Format, Gateway, Protocol, Share, StreamError};
 use serde::{Deserialize, Serialize};
-use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,10 +30,10 @@ use std::time::Duration;
 pub(super) const TU_BYTES: u64 = 256 << 10;
 /// The same, and buffers of that, between sites: what long lanes have on the way is kept until it is confirmed.
 const FAR: (u64, u32) = (1 << 20, 16);
+/// Bytes that say how large a step is, at most.
+const PREFIX: u64 = 4096;
 /// How one unit sees all bytes of an array.
-const WHOLE: &str = "stripe(1024MiB)";
-/// How long a gateway waits for a program that it has nothing for.
-const TELL: Duration = Duration::from_millis(500);
+pub(super) const WHOLE: &str = "stripe(1024MiB)";
 /// The gateway of this process.
 pub fn gateway() -> &'static Gateway {
     static GATEWAY: OnceLock<Gateway> = OnceLock::new();
@@ -115,7 +111,7 @@ impl Job {
     ///
     /// # Errors
     /// [`StreamError::NoGatewayThere`]; [`StreamError::System`] for a gateway without a key.
-    fn between(&self, again: &dyn Fn() -> bool) -> Result<Pipe, StreamError> {
+    pub(super) fn between(&self, again: &dyn Fn() -> bool) -> Result<Pipe, StreamError> {
         let Some(meets) = &self.meets else { return Ok(Pipe::Here(self.pipe.clone())) };
         let trust = Trust::from_env();
         let trust =
@@ -157,7 +153,7 @@ impl Job {
     }
 
     /// Options of the gateway's end of the pipe.
-    fn options(&self, pipe: &Pipe) -> Result<Options, StreamError> {
+    pub(super) fn options(&self, pipe: &Pipe) -> Result<Options, StreamError> {
         let Job { job, open, share: Share { index: unit, of: units, .. }, .. } = self;
         let (program, job) = ("gateway".to_owned(), job.clone());
         let own =
@@ -209,18 +205,6 @@ impl Job {
     }
 }
 
-/// What goes before each step.
-fn prefix(form: Form, dataset: &Dataset) -> Vec<u8> {
-    match form {
-        Form::Raw => Vec::new(),
-        Form::Npy => {
-            let header = Header::of_steps(dataset, None, 1, false);
-            header.print(header.len_bytes()).unwrap_or_default()
-        }
-        Form::Length => dataset.len_bytes().to_le_bytes().to_vec(),
-    }
-}
-
 fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
     let (target, pipe) = (&job.target, &job.between(&**again)?);
     let mut options = job.options(pipe)?;
@@ -235,7 +219,8 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         lanes => lanes,
     };
     let arrays = job.arrays()?;
-    let opened = match arrays.iter().any(|array| !array.name.is_empty()) {
+    let named = arrays.iter().any(|array| !array.name.is_empty());
+    let opened = match named {
         true => Reader::open_arrays(pipe, &show::everything(), &options),
         false => {
             let blocks = format!("stripe({})", job.share.block);
@@ -250,7 +235,12 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         Outward::Display(_) => Ok(()),
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
-            carry(job, reader, lanes, (fixed, TU_BYTES, 2), (lease, &**again))
+            // One that has a name may change its size.
+            let most =
+                bundles::given(&bundles::offer(&arrays, job.units)).map(|(_, all)| all.most() + PREFIX);
+            let adu = if named { most.map(|most| Adu::Changing { most }) } else { Ok(fixed) };
+            let adu = adu.map_err(|e| program(PipeError::from(e))).inspect_err(|_| reader.abort())?;
+            carry(job, reader, lanes, (adu, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
@@ -399,7 +389,8 @@ fn carry<L: Lanes>(
     let Job { target, share, .. } = job;
     let (dataset, su) = (*reader.dataset(), target.place.su);
     let count = lanes.count();
-    let source = Written::new(reader, tu.max(su), *share);
+    let says = (target.place.protocol == Protocol::Tcp).then_some(target.form);
+    let source = Written::new(reader, tu.max(su), *share, says);
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
     let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
@@ -407,7 +398,8 @@ fn carry<L: Lanes>(
     let format = Format::new(adu, tu, su, count)?;
     lease.ready(format, buffers)?;
     // It is in front of the first byte.
-    let prefix = if share.index == 0 { prefix(target.form, &dataset) } else { Vec::new() };
+    let apart = share.index == 0 && matches!(adu, Adu::Fixed(_));
+    let prefix = if apart { target.form.prefix(&dataset) } else { Vec::new() };
     let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
     let moved = transmit.run();
     match &moved {
@@ -417,94 +409,6 @@ fn carry<L: Lanes>(
     moved.map(drop)
 }
 
-fn program(error: PipeError) -> StreamError {
+pub(super) fn program(error: PipeError) -> StreamError {
     StreamError::Program(error.into())
-}
-
-fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
-    let (target, pipe) = (&job.target, &job.between(&**again)?);
-    let mut options = job.options(pipe)?;
-    let place = target.to_string();
-    options.interrupt = Some(again.clone());
-    let again = &**again;
-    let ready = |sink: &mut Read, adu| {
-        let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
-        format.and_then(|format| lease.ready(format, 2)).inspect_err(|_| sink.end(false))
-    };
-    match inward {
-        Inward::Tcp(socket) => {
-            let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, again));
-            let begun = match target.form {
-                Form::Length => Ok(Steps::with_lengths(input)),
-                Form::Raw | Form::Npy => Steps::begin(input),
-            };
-            let mut steps = begun.map_err(|e| {
-                give_up(pipe, &options);
-                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
-            })?;
-            let (given, layout) = match steps.header() {
-                Some(header) => (Given::Dataset(header.dataset), header.layout()),
-                None => (Given::ByReader, WHOLE.to_owned()),
-            };
-            let mut sink = Read(Writer::open(pipe, &given, &layout, &options).map_err(program)?);
-            let len = sink.0.local_len_bytes() as u64;
-            steps.are_of(len);
-            ready(&mut sink, Adu::Fixed(len))?;
-            let moved = receive::run(&mut Plain(steps), &mut sink, lease, (&place, len), again);
-            sink.end(moved.is_ok());
-            moved.map(drop)
-        }
-        Inward::Udp(socket) => {
-            let mut sink = Read(Writer::open(pipe, &Given::ByReader, WHOLE, &options).map_err(program)?);
-            let len = sink.0.local_len_bytes() as u64;
-            ready(&mut sink, Adu::Fixed(len))?;
-            let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
-            sink.end(moved.is_ok());
-            moved.map(drop)
-        }
-        Inward::Far(side) => {
-            let met = FarSteps::meet(*side, job.open, again);
-            let mut steps = met.inspect_err(|_| give_up(pipe, &options))?;
-            let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
-            let (given, adu) = offered.map_err(|e| {
-                steps.abort(&e.to_string());
-                give_up(pipe, &options);
-                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
-            })?;
-            let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
-            let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
-            steps.are_of(adu);
-            ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;
-            let moved = match given {
-                Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
-                Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),
-            };
-            sink.end(moved.is_ok());
-            if moved.is_ok() {
-                steps.done();
-            }
-            moved.map(drop)
-        }
-    }
-}
-
-/// Tells a program that waits for its gateway that nothing will come.
-fn give_up(pipe: &Pipe, options: &Options) {
-    // Those that cannot be told have an error of their own.
-    let options = Options { open_timeout: TELL, ..options.clone() };
-    if let Ok(mut writer) = Writer::open(pipe, &Given::ByReader, WHOLE, &options) {
-        writer.abort();
-    }
-}
-
-struct Plain<R>(Steps<R>);
-
-impl<R: std::io::BufRead> receive::Steps for Plain<R> {
-    fn open(&mut self) -> Result<bool, ProgramError> {
-        Ok(self.0.next_step()?)
-    }
-
-    fn fill(&mut self, part: &mut [u8]) -> Result<(), ProgramError> {
-        Ok(self.0.fill(part)?)
-    }
 }

@@ -1,0 +1,112 @@
+//! What a gateway does for a stream that comes: it writes the pipe that the program reads.
+
+use super::bundles::{self, Unpacked};
+use super::meet::Pipe;
+use super::program::Read;
+use super::reach::Inward;
+use super::work::{program, Job, TU_BYTES, WHOLE};
+use super::Form;
+use crate::plain::Steps;
+use polyduct_pipe::{Given, Writer};
+use polyduct_port::{BundleError, Interrupt, Options};
+use polyduct_stream::gateway::far::FarSteps;
+use polyduct_stream::gateway::transmit::ProgramError;
+use polyduct_stream::gateway::{receive, udp, Lease};
+use polyduct_stream::{Adu, Format, StreamError};
+use std::io::BufReader;
+use std::time::Duration;
+
+/// How long a gateway waits for a program that it has nothing for.
+const TELL: Duration = Duration::from_millis(500);
+
+/// Carries what comes to a program that reads.
+///
+/// # Errors
+/// What ended it.
+pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
+    let (target, pipe) = (&job.target, &job.between(&**again)?);
+    let mut options = job.options(pipe)?;
+    let place = target.to_string();
+    options.interrupt = Some(again.clone());
+    let again = &**again;
+    let ready = |sink: &mut Read, adu| {
+        let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
+        format.and_then(|format| lease.ready(format, 2)).inspect_err(|_| sink.end(false))
+    };
+    match inward {
+        Inward::Tcp(socket) => {
+            let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, again));
+            let begun = match target.form {
+                Form::Length => Ok(Steps::with_lengths(input)),
+                Form::Raw | Form::Npy => Steps::begin(input),
+            };
+            let mut steps = begun.map_err(|e| {
+                give_up(pipe, &options);
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            })?;
+            let (given, layout) = match steps.header() {
+                Some(header) => (Given::Dataset(header.dataset), header.layout()),
+                None => (Given::ByReader, WHOLE.to_owned()),
+            };
+            let mut sink = Read(Writer::open(pipe, &given, &layout, &options).map_err(program)?);
+            let len = sink.0.local_len_bytes() as u64;
+            steps.are_of(len);
+            ready(&mut sink, Adu::Fixed(len))?;
+            let moved = receive::run(&mut Plain(steps), &mut sink, lease, (&place, len), again);
+            sink.end(moved.is_ok());
+            moved.map(drop)
+        }
+        Inward::Udp(socket) => {
+            let mut sink = Read(Writer::open(pipe, &Given::ByReader, WHOLE, &options).map_err(program)?);
+            let len = sink.0.local_len_bytes() as u64;
+            ready(&mut sink, Adu::Fixed(len))?;
+            let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
+            sink.end(moved.is_ok());
+            moved.map(drop)
+        }
+        Inward::Far(side) => {
+            let met = FarSteps::meet(*side, job.open, again);
+            let mut steps = met.inspect_err(|_| give_up(pipe, &options))?;
+            let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
+            let (given, adu) = offered.map_err(|e| {
+                steps.abort(&e.to_string());
+                give_up(pipe, &options);
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            })?;
+            let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
+            let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
+            steps.are_of(adu);
+            ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;
+            let moved = match given {
+                Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
+                Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),
+            };
+            sink.end(moved.is_ok());
+            if moved.is_ok() {
+                steps.done();
+            }
+            moved.map(drop)
+        }
+    }
+}
+
+/// Tells a program that waits for its gateway that nothing will come.
+fn give_up(pipe: &Pipe, options: &Options) {
+    // Those that cannot be told have an error of their own.
+    let options = Options { open_timeout: TELL, ..options.clone() };
+    if let Ok(mut writer) = Writer::open(pipe, &Given::ByReader, WHOLE, &options) {
+        writer.abort();
+    }
+}
+
+struct Plain<R>(Steps<R>);
+
+impl<R: std::io::BufRead> receive::Steps for Plain<R> {
+    fn open(&mut self) -> Result<bool, ProgramError> {
+        Ok(self.0.next_step()?)
+    }
+
+    fn fill(&mut self, part: &mut [u8]) -> Result<(), ProgramError> {
+        Ok(self.0.fill(part)?)
+    }
+}
