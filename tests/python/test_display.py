@@ -283,3 +283,24 @@ def test_others_than_this_machine_need_the_token(port: int, capfd: pytest.Captur
             assert e.value.code == 403
         shown_with = get(port, "secret.json?" + address.split("?")[1])
         assert json.loads(shown_with)["step"] >= 0
+
+
+def test_what_is_said_to_be_shown_is_there(port: int, start: Start) -> None:
+    """The page answers from when its address is printed, though not all units of the program are there yet."""
+    code = """
+        import sys
+        with polyduct.open(sys.argv[1], "w", shape=(4, 4), dtype="f4", layout="block,*", unit=int(sys.argv[2]), units=2) as out:
+            out.write(np.full((2, 4), 3, "f4"))
+            wait()
+        """
+    first = start(code, f"display://:{port}/early", 0)
+    assert first.process.stderr is not None
+    address = first.process.stderr.readline().split()[-1]
+    assert address == f"http://127.0.0.1:{port}/early"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert answer.status == 200 and b"<html" in answer.read().lower()
+    second = start(code, f"display://:{port}/early", 1)
+    for one in (first, second):
+        one.tell()
+    for one in (first, second):
+        assert one.end()[0] == 0

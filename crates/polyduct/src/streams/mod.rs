@@ -14,6 +14,7 @@ mod program;
 mod reach;
 mod reducers;
 mod reshuffle;
+mod screen;
 mod serve;
 mod show;
 mod talk;

@@ -36,18 +36,6 @@ pub enum Inward {
     Far(Box<Side>),
 }
 
-impl Outward {
-    /// What people are to know of it.
-    pub fn note(&self, target: &StreamTarget) -> Option<String> {
-        match self {
-            Outward::Display(display) => {
-                Some(format!("{} is shown at {}", target.name, display.address(&target.name)))
-            }
-            Outward::Tcp(_) | Outward::Udp(_) | Outward::Window | Outward::Far(_) => None,
-        }
-    }
-}
-
 /// Reaches where steps go, with the lanes of one gateway's share.
 ///
 /// # Errors

@@ -4,11 +4,9 @@ use super::inward::receive_steps;
 use super::meet::Pipe;
 use super::program::Written;
 use super::reach::{self, Inward, Outward};
-use super::reducers::{self, Asking, Known};
-use super::tell::Listens;
+use super::screen::Screen;
 use super::{bundles, page, show, StreamTarget};
 use crate::Error;
-use polyduct_display::{Display, DisplayError, Show, ViewInfo};
 use polyduct_layout::{Dataset, ElemType, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{PipeError, Reader};
@@ -70,6 +68,8 @@ pub struct Job {
 enum Way {
     /// Where steps go.
     Out(Outward),
+    /// Where they are shown.
+    Show(Screen),
     /// Where they come from.
     In(Inward),
 }
@@ -143,7 +143,7 @@ impl Job {
         }
     }
 
-    fn arrays(&self) -> Result<Vec<Array>, StreamError> {
+    pub(super) fn arrays(&self) -> Result<Vec<Array>, StreamError> {
         let wrong = |e: LayoutError| StreamError::System { what: format!("{}: {e}", self.target) };
         let one = |(name, shape, elem, layout, open): &Brings| {
             let dataset = Dataset::new(shape, elem.parse().map_err(wrong)?).map_err(wrong)?;
@@ -175,14 +175,19 @@ impl Job {
         };
         let (place, ties) = (self.target.to_string(), page::ties(&self.target));
         let lease = gateway().enter(&place, direction, &ties).map_err(StreamError::from)?;
+        let way = match way {
+            // It is there before people are told where.
+            Way::Out(Outward::Display(display)) => Way::Show(Screen::enter(self, display, &lease)?),
+            way => way,
+        };
         Ok(Reached { way, lease })
     }
 
     /// What people are to know of the other end: where something is shown.
     pub fn note(&self, reached: &Reached) -> Option<String> {
         match &reached.way {
-            Way::Out(outward) => outward.note(&self.target),
-            Way::In(_) => None,
+            Way::Show(screen) => Some(screen.note(self)),
+            Way::Out(_) | Way::In(_) => None,
         }
     }
 
@@ -195,6 +200,7 @@ impl Job {
         let (stop, stopped) = (stop.clone(), lease.watch());
         let again: Interrupt = Arc::new(move || stop.load(Ordering::Relaxed) || stopped());
         let carried = match way {
+            Way::Show(screen) => screen.run(self, &lease, &again),
             Way::Out(outward) => transmit(self, outward, &lease, &again),
             Way::In(inward) => receive_steps(self, inward, &lease, &again),
         };
@@ -209,15 +215,6 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
     let (target, pipe) = (&job.target, &job.between(&**again)?);
     let mut options = job.options(pipe)?;
     options.interrupt = Some(again.clone());
-    let outward = match outward {
-        Outward::Display(display) => {
-            let arrays = job.arrays()?;
-            let known = show::reduced(&arrays, job.units);
-            let views = show::announced(&arrays, job.units);
-            return display_steps(target, &options, pipe, (&display, views, known), (lease, &**again));
-        }
-        lanes => lanes,
-    };
     let arrays = job.arrays()?;
     let named = arrays.iter().any(|array| !array.name.is_empty());
     let opened = match named {
@@ -289,92 +286,6 @@ fn video(target: &StreamTarget, dataset: &Dataset) -> Result<Option<Video>, Stre
                 target.place.su
             );
             Err(StreamError::System { what })
-        }
-    }
-}
-
-fn display_steps(
-    target: &StreamTarget,
-    options: &Options,
-    pipe: &Pipe,
-    (display, views, known): (&Arc<Display>, Vec<ViewInfo>, Option<Vec<Known>>),
-    (lease, again): (&Lease, &dyn Fn() -> bool),
-) -> Result<(), StreamError> {
-    let place = target.to_string();
-    let listen = |e: DisplayError| StreamError::Listen {
-        place: place.clone(),
-        source: std::io::Error::other(e.to_string()),
-    };
-    let one = views.iter().any(|view| view.name.is_empty());
-    let opened = match one {
-        true => Reader::open(pipe, WHOLE, &Expect::default(), options),
-        false => Reader::open_arrays(pipe, &show::everything(), options),
-    };
-    let mut reader = opened.map_err(program)?;
-    // Arrays that grow have no bytes yet.
-    let grown = |view: &ViewInfo| view.shape.iter().product::<u64>() * view.elem.len_bytes();
-    let held = views.iter().map(grown).sum::<u64>().max(reader.local_len_bytes() as u64);
-    let entered = Screen::enter(target, display, views, lease).map_err(listen);
-    let screen = entered.inspect_err(|_| reader.abort())?;
-    let _listens = Listens::new(lease.stream(), display, &target.name, target.part.as_deref());
-    let most = if known.is_some() { reducers::MOST } else { held };
-    // Two frames of it may be on the way to each viewer, and are shared by all.
-    let ready = Format::new(Adu::Changing { most }, most.max(1), 1, 1).map_err(StreamError::from);
-    let ready = ready.and_then(|format| lease.ready(format, 2));
-    let shown = ready.and_then(|()| match known {
-        None => match &screen {
-            Screen::Whole(show) => show::run(&mut reader, show, lease, again),
-            Screen::Part(part) => page::run(&mut reader, None, part, lease, again),
-        },
-        Some(known) => {
-            let mut asking = Asking::open(pipe, known, options)?;
-            let shown = match &screen {
-                Screen::Whole(show) => show::run_reduced(&mut reader, &mut asking, show, lease, again),
-                Screen::Part(part) => page::run(&mut reader, Some(&mut asking), part, lease, again),
-            };
-            match &shown {
-                Ok(()) => asking.close(),
-                Err(_) => asking.abort(),
-            }
-            shown
-        }
-    });
-    match &shown {
-        Ok(()) => drop(reader.close()),
-        Err(error) => {
-            // What the lease says of others is more than what this one has seen of it.
-            let error = lease.check_stopped().err().map_or_else(|| error.to_string(), |e| e.to_string());
-            match screen {
-                Screen::Whole(show) => show.lost(&error),
-                Screen::Part(part) => part.lost(&error),
-            }
-            reader.abort();
-        }
-    }
-    shown
-}
-
-/// Where a program's steps are shown.
-enum Screen {
-    /// A page of its own.
-    Whole(Show),
-    /// A part of a page.
-    Part(page::Part),
-}
-
-impl Screen {
-    fn enter(
-        target: &StreamTarget,
-        display: &Arc<Display>,
-        views: Vec<ViewInfo>,
-        lease: &Lease,
-    ) -> Result<Screen, DisplayError> {
-        match (&target.part, lease.group()) {
-            (Some(part), Some(group)) => {
-                let page = page::page(group, display, &target.name, target.ties.members.unwrap_or(1));
-                Ok(Screen::Part(page::Part::enter(&page, part, views)?))
-            }
-            _ => display.enter(&target.name, views).map(Screen::Whole),
         }
     }
 }
