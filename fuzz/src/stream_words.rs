@@ -1,4 +1,4 @@
-//! Whatever the other end of a stream says is a word of it or none, and is written again as it was read; of a datagram nothing
+//! Whatever the other end of a stream, or of a gateway, says is a word of it or none, and is written again as it was read; of a datagram nothing
 //! lies beyond its step.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,8 @@ fn target(input: &[u8]) {
     read::<Answer>(input);
     read::<Give>(input);
     read::<Take>(input);
+    // What is asked of a gateway is planned or refused.
+    let _ = polyduct::gateway::understands(input);
     if let Some((header, payload)) = Header::decode(input) {
         assert!(header.at + payload.len() as u64 <= header.step_len);
         assert_eq!(header.encode(payload), input[..HEADER]);
@@ -48,7 +50,11 @@ fn main() {
     let changes = [None, Some(Changes::Dim(1)), Some(Changes::Whole), Some(Changes::Never)];
     let several = Give::Offer(Offer { arrays: changes.map(|open| array("deep/u", open)).to_vec() });
     let header = Header { end: false, step: 1, at: 4, step_len: 9 };
+    let asked = |place: &str| say(&polyduct::gateway::an_ask(place).expect("a place"));
     let seeds = [
+        asked("tcp://127.0.0.1:9?lanes=4"),
+        asked("display://:9/large?part=a&members=2"),
+        asked("stream://[::1]:9/field?lanes=6&group=g"),
         say(&call),
         say(&Answer::Refused("not here".into())),
         say(&unit),

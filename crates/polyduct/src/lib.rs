@@ -43,6 +43,8 @@ mod writer;
 
 /// Gateways that are processes of their own.
 pub mod gateway {
+    #[doc(hidden)]
+    pub use crate::streams::{an_ask, understands};
     pub use crate::streams::{command, members, reshuffling, serve, status, tell, Command, Reshuffling};
     pub use polyduct_stream::control::{State, Status, StreamStatus, WaitsFor};
 }

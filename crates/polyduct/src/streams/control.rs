@@ -11,13 +11,17 @@
 //! # Ok::<(), polyduct::Error>(())
 //! ```
 
+use super::show;
 use super::talk::{self, Talk};
 use super::work::Job;
 use crate::{url, Error};
+use polyduct_layout::{Dataset, ElemType};
+use polyduct_message::handshake::unpack;
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::LinkFault;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
+use polyduct_port::{Array, Options};
 use polyduct_stream::{Status, StreamError};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -75,6 +79,30 @@ pub(super) enum Answer {
     Done,
     /// Where a pipe is; `None` where it is not yet.
     At(Option<SocketAddr>),
+}
+
+/// Whether a gateway does what these bytes ask of it, and that it can be planned. For fuzzing.
+#[doc(hidden)]
+pub fn understands(bytes: &[u8]) -> bool {
+    match unpack(bytes) {
+        Ok(Ask::Carry(job)) => job.check().and_then(|()| job.arrays()).is_ok_and(|arrays| {
+            drop(show::reduced(&arrays, job.units));
+            drop(show::announced(&arrays, job.units));
+            job.shares(MEMBERS).iter().chain([&job.share]).all(|share| share.own(share.of_step(7)) == Some(7))
+        }),
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
+/// An ask for fuzzing to begin with: to carry what four units write to a place.
+#[doc(hidden)]
+pub fn an_ask(url: &str) -> Option<impl Serialize> {
+    let Ok(url::Target::Stream(target)) = url::parse(url, url::Mode::Write, |_| None) else { return None };
+    let dataset = Dataset::new(&[3000, 2000], ElemType::F32).ok()?;
+    let array = Array { name: String::new(), dataset, layout: "block,*".into(), open: None };
+    let options = Options { units: 4, ..Options::default() };
+    Some(Ask::Carry(Box::new(Job::new(&target, true, "stream-1-0", &[array], &options))))
 }
 
 /// Gateways of one name on a host, at most.

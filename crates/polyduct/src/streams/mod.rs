@@ -22,6 +22,8 @@ mod tell;
 mod work;
 
 pub(crate) use carrier::Carrier;
+#[doc(hidden)]
+pub use control::{an_ask, understands};
 pub use control::{command, members, status, tell, Command};
 pub use reshuffle::{reshuffling, Reshuffling};
 pub use serve::serve;

@@ -104,14 +104,17 @@ fn enter(house: &Arc<House>, talk: Talk) {
         house.open.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let inside = house.clone();
-    let spawned = Builder::new().name("polyduct-gateway".into()).spawn(move || {
-        // Who hangs up in the middle has nobody to be told.
-        let _ = attend(talk, &inside);
-        inside.open.fetch_sub(1, Ordering::Relaxed);
-    });
-    if spawned.is_err() {
-        house.open.fetch_sub(1, Ordering::Relaxed);
+    let inside = Inside(house.clone());
+    // Without a thread it is turned away, and who hangs up in the middle has nobody to be told.
+    let _ = Builder::new().name("polyduct-gateway".into()).spawn(move || attend(talk, &inside.0).is_ok());
+}
+
+/// A connection that is attended to.
+struct Inside(Arc<House>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -166,6 +169,9 @@ fn carry(
     if job.share.index == 0 {
         // Where it is that says where the pipe is, it knows best itself.
         job.meets = job.meets.and_then(|_| talk.own()).map(|addr| addr.to_string());
+    }
+    if let Err(error) = job.check() {
+        return talk.say(&Answer::Failed(error.to_string()));
     }
     // The program's units hear of a program that dies by their pipe.
     let gives_up = || house.over.load(Ordering::Relaxed) || gone();

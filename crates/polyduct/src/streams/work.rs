@@ -10,8 +10,9 @@ use crate::Error;
 use polyduct_layout::{Dataset, ElemType, LayoutError};
 use polyduct_message::link::key::Trust;
 use polyduct_pipe::{PipeError, Reader};
-use polyduct_port::{Array, Changes, Expect, Interrupt, Options};
+use polyduct_port::{Array, Changes, Expect, Interrupt, Options, MAX_ARRAYS, MAX_UNITS};
 use polyduct_store::npy::descr;
+use polyduct_stream::format::MAX_LANES;
 use polyduct_stream::gateway::lanes::Lanes;
 use polyduct_stream::gateway::tcp::TcpLanes;
 use polyduct_stream::gateway::transmit::Transmit;
@@ -30,6 +31,8 @@ pub(super) const TU_BYTES: u64 = 256 << 10;
 const FAR: (u64, u32) = (1 << 20, 16);
 /// Bytes that say how large a step is, at most.
 const PREFIX: u64 = 4096;
+/// Bytes of a striping unit, at most.
+const MOST_SU: u64 = 64 << 20;
 /// How one unit sees all bytes of an array.
 pub(super) const WHOLE: &str = "stripe(1024MiB)";
 /// The gateway of this process.
@@ -141,6 +144,28 @@ impl Job {
             1 => vec![Share::ALL],
             of => (0..of).map(|index| Share { index, of, block: block(of) }).collect(),
         }
+    }
+
+    /// Whether a gateway can carry it: what a program says may be anything.
+    ///
+    /// # Errors
+    /// [`StreamError::System`] with what cannot be.
+    pub fn check(&self) -> Result<(), StreamError> {
+        let Job { target: StreamTarget { place, ties, .. }, share, units, brings, .. } = self;
+        let apart = self.transmits && matches!(place.protocol, Protocol::Tcp | Protocol::Far);
+        let shared = (2..=place.lanes).contains(&share.of) && place.lanes.is_multiple_of(share.of);
+        let wrong = if !(1..=MAX_LANES).contains(&place.lanes) || !(1..=MOST_SU).contains(&place.su) {
+            "its lanes and striping units"
+        } else if *share != Share::ALL && !(apart && shared && share.index < share.of && share.block > 0) {
+            "its share among gateways"
+        } else if !(1..=MAX_UNITS).contains(units) || brings.len() > MAX_ARRAYS || ties.quantum == 0 {
+            "its units and arrays"
+        } else if place.protocol == Protocol::Window {
+            "a window, which is of its program's own host"
+        } else {
+            return self.arrays().map(drop);
+        };
+        Err(StreamError::System { what: format!("{}: the gateway cannot carry this: {wrong}", self.target) })
     }
 
     pub(super) fn arrays(&self) -> Result<Vec<Array>, StreamError> {
