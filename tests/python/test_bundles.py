@@ -2,13 +2,18 @@
 
 import asyncio
 import re
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polyduct
 import pytest
+from conftest import COMMAND
 from polyduct import Array
 
 
@@ -569,3 +574,24 @@ def test_pieces_that_cannot_be_are_refused() -> None:
             np.testing.assert_array_equal(s["w"], U[1, 2:])
 
     both(write, read)
+
+
+def test_a_plain_stage_gets_what_an_array_that_grows_has_in_each_step(tmp_path: Path) -> None:
+    (tmp_path / "grow.py").write_text(
+        textwrap.dedent(
+            """
+            import os, numpy as np, polyduct
+            from polyduct import Array, Open
+            k = int(os.environ["POLYDUCT_UNIT"])
+            with polyduct.open("-", "w", arrays={"x": Array((Open(10), 3), "i4")}) as out:
+                for t in (2, 0, 5, 1):
+                    out.write({"x": np.full((t * k, 3), 100 * t + k, "i4")})
+            """
+        )
+    )
+    done = subprocess.run(
+        [COMMAND, "run", f"-n 3 {sys.executable} {tmp_path}/grow.py | cat"], capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    want = [np.full((t * k, 3), 100 * t + k, "i4") for t in (2, 0, 5, 1) for k in range(3)]
+    assert done.stdout == b"".join(part.tobytes() for part in want)
