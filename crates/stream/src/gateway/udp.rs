@@ -10,6 +10,7 @@ use crate::execution::Send;
 use crate::StreamError;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::socket::udp;
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -260,8 +261,9 @@ impl Lanes for UdpLanes {
 struct Gathered {
     step: Option<u64>,
     bytes: u64,
-    /// Where packets begin that came: one may come twice.
-    here: std::collections::BTreeSet<u64>,
+    /// From where to where the packets go that came: one may come twice, and of another sender's, cut otherwise, none counts
+    /// that lies on one that is here.
+    here: BTreeMap<u64, u64>,
 }
 
 impl Gathered {
@@ -274,10 +276,13 @@ impl Gathered {
         if self.step != Some(header.step) {
             *self = Gathered { step: Some(header.step), ..Gathered::default() };
         }
-        if !self.here.insert(header.at) {
+        let (start, end) = (header.at, header.at + payload.len() as u64);
+        let before = self.here.range(..end).next_back();
+        if start == end || before.is_some_and(|(_, before)| *before > start) {
             return false;
         }
-        self.bytes += payload.len() as u64;
+        self.here.insert(start, end);
+        self.bytes += end - start;
         let at = header.at as usize;
         into[at..at + payload.len()].copy_from_slice(payload);
         true
@@ -386,6 +391,22 @@ mod tests {
     }
 
     proptest! {
+        /// Two senders cut their packets otherwise: whole is a step of which every byte has come.
+        #[test]
+        fn no_step_is_whole_with_a_hole(packets in proptest::collection::vec((0u64..10, 0usize..6), 0..12)) {
+            let (mut gathered, mut slot, mut here) = (Gathered::default(), [0; 10], [false; 10]);
+            for (at, len) in packets {
+                let len = len.min(10 - at as usize);
+                let (header, payload) = packet(1, at, len);
+                let new = &mut here[at as usize..at as usize + len];
+                let free = len > 0 && new.iter().all(|here| !*here);
+                prop_assert_eq!(gathered.take(&header, &payload, &mut slot), free);
+                new.iter_mut().for_each(|here| *here |= free);
+                prop_assert_eq!(gathered.is_whole(10), here == [true; 10]);
+                prop_assert_eq!(slot.map(|byte| byte == 1), here);
+            }
+        }
+
         #[test]
         fn damaged_datagrams_are_none(step: u64, payload in proptest::collection::vec(any::<u8>(), 0..99), flip in 0usize..800) {
             let header = Header { end: false, step, at: 5, step_len: 5 + payload.len() as u64 };
