@@ -140,6 +140,10 @@ fn receive(words: Vec<(Give, Vec<u8>)>) -> Result<Vec<Vec<u8>>, StreamError> {
             }
         }
         let _ = channel.flush();
+        // Its last word is answered.
+        while !matches!(hear(&mut channel), Take::Broke(_) | Take::Heard) {}
+        channel.post(&Give::Heard).unwrap();
+        channel.flush().unwrap();
         came.join().unwrap()
     })
 }

@@ -166,6 +166,18 @@ impl Ways {
         matches!(self.lanes.get(lane as usize), Some(Lane { state: State::Up(_), .. }))
     }
 
+    /// Says something on a lane, if it is up and takes it.
+    pub fn say(&mut self, lane: u32, word: &impl serde::Serialize) -> bool {
+        let Some(channel) = self.channel(lane) else { return false };
+        match channel.post(word).and_then(|()| channel.flush()) {
+            Ok(_) => true,
+            Err(fault) => {
+                self.broke(lane, &fault);
+                false
+            }
+        }
+    }
+
     /// A lane broke: it is made again.
     pub fn broke(&mut self, lane: u32, why: &LinkFault) {
         let (now, listens) = (clock::now(), self.door.is_some());

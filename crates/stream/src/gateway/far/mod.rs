@@ -4,6 +4,10 @@
 //! Each unit says where in its step it belongs, so that any lane may carry it; it is confirmed when it has arrived, and kept in
 //! the gateway's buffer until then. A lane that breaks is made again, and what it had not confirmed goes over the
 //! others meanwhile. The receiver says how many steps it has room for.
+//!
+//! The last word of an end, that it has all or that it gives up, is answered, and the end stays until then,
+//! though not for long. Where a lane is in the middle of a unit nothing can be said over it: it is made again,
+//! and the word goes over the new one.
 
 mod lane;
 mod receive;
@@ -18,6 +22,9 @@ use crate::StreamError;
 use lane::Ways;
 use polyduct_os::clock;
 use std::time::Duration;
+
+/// How long an end stays for its last word to be heard.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Waits until a lane is up.
 fn meet(side: Side, open: Duration, again: &dyn Fn() -> bool) -> Result<Ways, StreamError> {

@@ -60,6 +60,10 @@ pub struct FarSteps {
     end: Option<u64>,
     /// Bytes of units that are here already, which come again.
     again: Vec<u8>,
+    /// Why the other end gave up.
+    broke: Option<String>,
+    /// Both ends know how it ended, as far as this one can have that.
+    over: bool,
 }
 
 impl FarSteps {
@@ -82,6 +86,8 @@ impl FarSteps {
             room: 0,
             end: None,
             again: Vec::new(),
+            broke: None,
+            over: false,
         };
         while steps.offer.is_none() {
             steps.look(&mut [])?;
@@ -148,10 +154,76 @@ impl FarSteps {
         moved
     }
 
-    /// Tells the other end that the stream broke.
+    /// Tells the other end that the stream broke, and waits a little until it knows.
     pub fn abort(&mut self, why: &str) {
-        let why = Take::Broke(why.to_owned());
-        (0..self.coming.len() as u32).for_each(|lane| self.say(lane, &why));
+        if self.broke.is_some() {
+            for lane in 0..self.coming.len() as u32 {
+                self.ways.say(lane, &Take::Heard);
+            }
+        } else if !self.over {
+            self.part(&Take::Broke(why.to_owned()));
+        }
+        self.over = true;
+    }
+
+    /// Says the last word over each lane until it is heard. What comes meanwhile is read, since the system
+    /// throws away what was said over a connection that is closed with something unread.
+    fn part(&mut self, word: &Take) {
+        let (start, mut told) = (clock::now(), vec![false; self.coming.len()]);
+        while !self.over {
+            let left = super::FAREWELL.saturating_sub(clock::now().saturating_sub(start));
+            if left.is_zero() {
+                return;
+            }
+            loop {
+                match self.ways.poll(clock::now()) {
+                    Ok(Some(lane)) => (told[lane as usize], self.coming[lane as usize]) = (false, None),
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            for lane in 0..self.coming.len() as u32 {
+                let told = &mut told[lane as usize];
+                *told = self.ways.is_up(lane) && (*told || self.ways.say(lane, word));
+                let was_told = *told;
+                match self.pass_over(lane) {
+                    Ok(heard) => self.over |= heard,
+                    Err(fault) => {
+                        // An end that gives up in the middle of a unit cannot answer but by this.
+                        self.over |= was_told && matches!(word, Take::Broke(_));
+                        self.ways.broke(lane, &fault);
+                    }
+                }
+            }
+            if !self.over && super::wait(&self.ways, &|_| false, left).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads what comes over a lane, and throws it away; whether it is that the other end has heard the last
+    /// word.
+    fn pass_over(&mut self, lane: u32) -> Result<bool, LinkFault> {
+        let Some(channel) = self.ways.channel(lane) else { return Ok(false) };
+        loop {
+            if let Some(coming) = &mut self.coming[lane as usize] {
+                self.again.resize(coming.len as usize, 0);
+                while coming.have < coming.len {
+                    let into = &mut self.again[coming.have as usize..];
+                    let Some(more) = channel.recv(&mut [IoSliceMut::new(into)])? else { return Ok(false) };
+                    coming.have += more as u32;
+                }
+            }
+            self.coming[lane as usize] = None;
+            match channel.hear()? {
+                None => return Ok(false),
+                Some(Give::Unit { adu, at, len, .. }) => {
+                    self.coming[lane as usize] = Some(Coming { adu, at, len, have: 0 });
+                }
+                Some(Give::Heard | Give::Broke(_)) => return Ok(true),
+                Some(Give::Offer(_) | Give::End { .. }) => {}
+            }
+        }
     }
 
     fn carry(
@@ -184,9 +256,10 @@ impl FarSteps {
         }
     }
 
-    /// Tells the other end that the program has everything.
+    /// Tells the other end that the program has everything, and waits a little until it knows.
     pub fn done(&mut self) {
-        (0..self.coming.len() as u32).for_each(|lane| self.say(lane, &Take::Done));
+        self.part(&Take::Done);
+        self.over = true;
     }
 
     /// Fills the program's slot with the next step.
@@ -301,8 +374,12 @@ impl FarSteps {
             }
             Give::Broke(why) => {
                 let why: String = why.chars().take(TEXT_BYTES).collect();
-                Err(side.broken(self.next, format!("the other end gave up: {why}")))
+                let error = side.broken(self.next, format!("the other end gave up: {why}"));
+                self.broke = Some(why);
+                Err(error)
             }
+            // An answer to what was not said.
+            Give::Heard => Ok(()),
         }
     }
 
@@ -360,6 +437,13 @@ impl FarSteps {
         }
         self.say(lane, &Take::Taken { adu, at, len });
         Ok(true)
+    }
+}
+
+impl Drop for FarSteps {
+    fn drop(&mut self) {
+        // Before it came to receiving.
+        self.abort("the program there does not receive");
     }
 }
 

@@ -1,10 +1,12 @@
 //! Lanes to a gateway at another site: units are confirmed, and lanes that break are made again.
 
 use super::lane::{Side, Ways};
-use super::wire::{Give, Offer, Take};
+use super::wire::{Give, Offer, Take, TEXT_BYTES};
 use crate::execution::Send;
 use crate::gateway::lanes::{Event, Lanes, Went};
 use crate::StreamError;
+use polyduct_message::link::net::LinkFault;
+use polyduct_message::LinkError;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use std::collections::VecDeque;
@@ -34,6 +36,10 @@ pub struct FarLanes {
     room: u64,
     events: VecDeque<Event>,
     done: bool,
+    /// Why the other end gave up.
+    broke: Option<String>,
+    /// Both ends know how it ended, as far as this one can have that.
+    over: bool,
     /// The latest step of which something was sent; in the end, how many there were.
     steps: u64,
 }
@@ -47,7 +53,18 @@ impl FarLanes {
         let ways = super::meet(side, open, again)?;
         let units = vec![Unit::default(); ways.lanes.len()];
         let events = (0..units.len() as u32).map(Event::Down).collect();
-        Ok(FarLanes { ways, units, offer: None, step: None, room: 0, events, done: false, steps: 0 })
+        Ok(FarLanes {
+            ways,
+            units,
+            offer: None,
+            step: None,
+            room: 0,
+            events,
+            done: false,
+            broke: None,
+            over: false,
+            steps: 0,
+        })
     }
 
     /// Says what the stream has, on all lanes and those that will be; and where this is one of several gateways, how many
@@ -67,8 +84,12 @@ impl FarLanes {
         }
     }
 
-    fn down(&mut self, lane: u32, fault: &polyduct_message::link::net::LinkFault) {
+    fn down(&mut self, lane: u32, fault: &LinkFault) {
         tracing::warn!(stream = %self.ways.side, lane, %fault, "a lane broke");
+        // It may not take anything more, but what came over it before counts.
+        while let Some(Ok(Some(said))) = self.ways.channel(lane).map(|channel| channel.next()) {
+            self.heard(lane, said);
+        }
         self.ways.broke(lane, fault);
         self.units[lane as usize] = Unit::default();
         self.events.push_back(Event::Down(lane));
@@ -80,21 +101,7 @@ impl FarLanes {
             while let Some(channel) = self.ways.channel(lane) {
                 match channel.hear::<Take>() {
                     Ok(None) => break,
-                    Ok(Some(Take::Taken { adu, at, len })) => {
-                        // What this end never sent counts for nothing.
-                        let Some(at) = self.ways.side.share.own(at) else { continue };
-                        let at = at..at.saturating_add(len.into());
-                        self.events.push_back(Event::Taken { lane, adu, at });
-                    }
-                    Ok(Some(Take::Room(room))) => self.room = self.room.max(room),
-                    Ok(Some(Take::Done)) => self.done = true,
-                    Ok(Some(Take::Broke(why))) => {
-                        let why: String = why.chars().take(super::wire::TEXT_BYTES).collect();
-                        return Err(self
-                            .ways
-                            .side
-                            .broken(self.steps, format!("the other end gave up: {why}")));
-                    }
+                    Ok(Some(said)) => self.heard(lane, said),
                     Err(fault) => {
                         self.down(lane, &fault);
                         break;
@@ -102,7 +109,68 @@ impl FarLanes {
                 }
             }
         }
-        Ok(())
+        match &self.broke {
+            Some(why) => Err(self.ways.side.broken(self.steps, format!("the other end gave up: {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn heard(&mut self, lane: u32, said: Take) {
+        match said {
+            Take::Taken { adu, at, len } => {
+                // What this end never sent counts for nothing.
+                let Some(at) = self.ways.side.share.own(at) else { return };
+                let at = at..at.saturating_add(len.into());
+                self.events.push_back(Event::Taken { lane, adu, at });
+            }
+            Take::Room(room) => self.room = self.room.max(room),
+            Take::Done => self.done = true,
+            Take::Broke(why) => self.broke = Some(why.chars().take(TEXT_BYTES).collect()),
+            Take::Heard => self.over = true,
+        }
+    }
+
+    /// Answers the other end's last word, where something can be said.
+    fn answer(&mut self) {
+        self.over = true;
+        for lane in 0..self.units.len() as u32 {
+            if !self.units[lane as usize].announced {
+                self.ways.say(lane, &Give::Heard);
+            }
+        }
+    }
+
+    /// Says why this end gives up until that is heard; lanes that are in the middle of a unit are made again for
+    /// it.
+    fn give_up(&mut self, why: &str) {
+        let (start, given_up) = (clock::now(), LinkFault::Peer(LinkError::Closed));
+        let mut told = vec![false; self.units.len()];
+        for lane in 0..self.units.len() as u32 {
+            if self.units[lane as usize].announced {
+                self.down(lane, &given_up);
+            }
+        }
+        while !self.over && self.broke.is_none() {
+            let left = super::FAREWELL.saturating_sub(clock::now().saturating_sub(start));
+            if left.is_zero() {
+                return;
+            }
+            loop {
+                match self.ways.poll(clock::now()) {
+                    Ok(Some(lane)) => told[lane as usize] = false,
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            for lane in 0..self.units.len() as u32 {
+                let told = &mut told[lane as usize];
+                *told = self.ways.is_up(lane) && (*told || self.ways.say(lane, &Give::Broke(why.to_owned())));
+            }
+            // There is nothing left to say of what goes wrong now.
+            if self.hear().is_err() || super::wait(&self.ways, &|_| false, left).is_err() {
+                return;
+            }
+        }
     }
 
     fn waits_for_lanes(&self, now: Duration) -> Result<(), StreamError> {
@@ -217,17 +285,24 @@ impl Lanes for FarLanes {
             }
             super::wait(&self.ways, &|_| false, SLICE)?;
         }
+        self.answer();
         Ok(())
     }
 
     fn abort(&mut self, why: &str) {
-        for lane in 0..self.units.len() as u32 {
-            // In the middle of a unit nothing can be said: the end of the connection says it.
-            let whole = !self.units[lane as usize].announced;
-            if let Some(channel) = self.ways.channel(lane).filter(|_| whole) {
-                let _ = channel.post(&Give::Broke(why.to_owned())).and_then(|()| channel.flush());
-            }
+        if self.broke.is_some() {
+            self.answer();
+        } else if !self.over {
+            self.give_up(why);
         }
+        self.over = true;
+    }
+}
+
+impl Drop for FarLanes {
+    fn drop(&mut self) {
+        // Before it came to sending.
+        self.abort("the program there does not transmit");
     }
 }
 

@@ -8,7 +8,7 @@ use polyduct_port::Changes;
 use serde::{Deserialize, Serialize};
 
 /// What this speaks: raised by every change.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The longest reason that is taken from the other end.
 pub const TEXT_BYTES: usize = 1024;
 
@@ -90,6 +90,8 @@ pub enum Give {
     },
     /// The stream broke.
     Broke(String),
+    /// The other end's last word was heard.
+    Heard,
 }
 
 /// From the gateway that receives.
@@ -110,4 +112,6 @@ pub enum Take {
     Done,
     /// The stream broke.
     Broke(String),
+    /// The other end's last word was heard.
+    Heard,
 }
