@@ -100,6 +100,10 @@ fn unit(adu: u64, adu_len: u64, at: u64, len: u32) -> (Give, Vec<u8>) {
     (Give::Unit { adu, adu_len, at, len }, (0..len.into()).map(byte).collect())
 }
 
+fn end(steps: u64) -> (Give, Vec<u8>) {
+    (Give::End { steps }, Vec::new())
+}
+
 /// The steps that come of these words, of which the largest has 50 bytes.
 fn receive(words: Vec<(Give, Vec<u8>)>) -> Result<Vec<Vec<u8>>, StreamError> {
     let addr = free_address();
@@ -159,7 +163,7 @@ fn units_of_steps_of_all_sizes_come_in_any_order_and_twice() {
         unit(2, 0, 0, 0),
         unit(0, 8, 0, 4),
         unit(1, 50, 0, 40),
-        (Give::End { steps: 4 }, vec![]),
+        end(4),
     ];
     let whole = |adu, len| unit(adu, len, 0, len as u32).1;
     assert_eq!(
@@ -181,6 +185,12 @@ fn words_that_break_the_rules_end_the_stream() {
         (vec![unit(0, 8, 0, 6), unit(0, 8, 1, 6)], "overlap"),
         (vec![(offer("v"), vec![])], "offers something else"),
         (vec![(Give::Broke("no more".into()), vec![])], "gave up: no more"),
+        // The step at hand is never whole, and the one after it would be lost.
+        (vec![unit(0, 8, 0, 4), end(0)], "an end after 0 steps, of which there are more"),
+        (vec![unit(0, 8, 0, 8), unit(1, 8, 0, 4), end(1)], "an end after 1 steps, of which there are more"),
+        (vec![unit(0, 8, 0, 8), unit(2, 8, 0, 8), end(2)], "an end after 2 steps, of which there are more"),
+        (vec![end(1), unit(0, 8, 0, 4), end(2)], "an end after 2 steps, which was to be after 1"),
+        (vec![end(1), unit(1, 8, 0, 4)], "in step 1"),
     ] {
         let error = receive(words).unwrap_err();
         assert!(matches!(error, StreamError::Broken { .. }) && error.to_string().contains(why), "{error}");

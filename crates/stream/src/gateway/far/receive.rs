@@ -355,11 +355,12 @@ impl FarSteps {
                 let whole = len > 0 || adu_len == 0;
                 let new = || Pieces { len: adu_len, here: BTreeSet::new(), bytes: 0 };
                 let is_due = adu > self.next || (adu == self.next && self.now.is_none());
-                if is_due && adu < self.room {
+                let most = self.room.min(self.end.unwrap_or(u64::MAX));
+                if is_due && adu < most {
                     self.later.entry(adu).or_insert_with(|| (Vec::new(), new()));
                 }
                 let differs = self.pieces(adu).is_some_and(|pieces| pieces.len != adu_len);
-                if !fits || !whole || adu >= self.room || differs {
+                if !fits || !whole || adu >= most || differs {
                     let what = format!("a unit of {len} bytes at {at} of {adu_len} in step {adu}");
                     return Err(self.ways.side.broken(adu, what));
                 }
@@ -367,10 +368,18 @@ impl FarSteps {
                 Ok(())
             }
             Give::End { steps } => {
-                self.end = Some(steps);
-                (steps >= self.next)
-                    .then_some(())
-                    .ok_or_else(|| side.broken(self.next, "an end that is over"))
+                let before = *self.end.get_or_insert(steps);
+                if before != steps {
+                    let what = format!("an end after {steps} steps, which was to be after {before}");
+                    return Err(side.broken(self.next, what));
+                }
+                // Nothing more comes of those that have begun: their rest would be waited for.
+                let last = self.later.keys().next_back().map_or(0, |adu| adu + 1);
+                if steps < last.max(self.next + u64::from(self.now.is_some())) {
+                    let what = format!("an end after {steps} steps, of which there are more");
+                    return Err(side.broken(self.next, what));
+                }
+                Ok(())
             }
             Give::Broke(why) => {
                 let why: String = why.chars().take(TEXT_BYTES).collect();
