@@ -189,6 +189,25 @@ def test_all_units_are_told_that_there_is_none(port: int, monkeypatch: pytest.Mo
     assert started.returncode == 1 and "POLYDUCT_JOB_KEY" in started.stderr
 
 
+def test_who_says_nothing_there_is_waited_for_as_long_as_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", KEY)
+    with socket_at() as (_, place):
+        silent = place.removeprefix("tcp://")
+        for k in range(2):
+            with pytest.raises(polyduct.Unreachable, match="within 300 ms.*--listen") as e:
+                polyduct.open(
+                    f"tcp://127.0.0.1:1?gateway={silent}",
+                    "w",
+                    shape=8,
+                    dtype="u1",
+                    layout="block",
+                    unit=k,
+                    units=2,
+                    timeout=0.3,
+                )
+            assert e.value.place == "tcp://127.0.0.1:1"
+
+
 def test_nobody_without_the_key_is_heard(far: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYDUCT_JOB_KEY", "77" * 32)
     for call in write(f"tcp://127.0.0.1:1?gateway={far.place}", 2, 1):

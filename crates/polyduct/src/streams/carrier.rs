@@ -171,7 +171,8 @@ impl Carrier {
         let named = |name: String| match meets.zip(trust.as_ref()) {
             None => Ok(Pipe::Here(name)),
             Some((gateway, trust)) => {
-                let pipe = Pipe::there(&name, (gateway, &options.job), trust, &again);
+                let at = (gateway, &options.job[..], &place[..]);
+                let pipe = Pipe::there(&name, at, trust, (options.open_timeout, &again));
                 pipe.inspect_err(|_| leave(&name, options.unit))
             }
         };

@@ -119,7 +119,9 @@ pub(super) fn names(gateway: &str) -> impl Iterator<Item = String> + use<'_> {
 pub fn members(gateway: &str, job: &str) -> Vec<String> {
     match gateway.contains(':') {
         true => gateway.split(',').map(str::to_owned).collect(),
-        false => names(gateway).filter(|name| Talk::open(name, job, None, &|| false).is_ok()).collect(),
+        false => {
+            names(gateway).filter(|name| Talk::open(name, job, None, (ANSWER, &|| false)).is_ok()).collect()
+        }
     }
 }
 
@@ -173,7 +175,7 @@ fn hand_to(
 ) -> Result<(Talk, Option<String>), Error> {
     let (place, name) = (job.target.to_string(), gateway.to_owned());
     let none = |fault: LinkFault| none(&place, gateway, fault);
-    let mut talk = Talk::open(gateway, &job.job, trust, again).map_err(none)?;
+    let mut talk = Talk::open(gateway, &job.job, trust, (job.open, again)).map_err(none)?;
     talk.say(&Ask::Carry(Box::new(job.clone()))).map_err(none)?;
     // It waits for the other end itself.
     let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
@@ -266,7 +268,7 @@ fn done(gateway: &str, job: &str, what: &Ask) -> Result<(), Error> {
 fn ask(gateway: &str, job: &str, what: &Ask) -> Result<Answer, Error> {
     let none = |fault: LinkFault| none(&format!("gateway {gateway}"), gateway, fault);
     let trust = talk::trust(gateway, None)?;
-    let mut talk = Talk::open(gateway, job, trust.as_ref(), &|| false).map_err(none)?;
+    let mut talk = Talk::open(gateway, job, trust.as_ref(), (ANSWER, &|| false)).map_err(none)?;
     talk.say(what).map_err(none)?;
     let answer = talk.hear(Some(ANSWER), &|| false).map_err(none)?;
     let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };

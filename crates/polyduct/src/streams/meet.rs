@@ -1,7 +1,7 @@
 //! The pipe between a program and its gateway: by its name where both are on one host, else where the gateway says.
 
 use super::control::{none, Answer, Ask};
-use super::talk::Talk;
+use super::talk::{Talk, CONNECTS};
 use crate::{url, Error};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::LinkFault;
@@ -26,18 +26,19 @@ pub enum Pipe {
 }
 
 impl Pipe {
-    /// Of this name, where a gateway that listens at `gateway` (`HOST:PORT`) knows it among those of a job.
+    /// Of this name, where a gateway that listens at `gateway` (`HOST:PORT`) knows it among those of a job; for a
+    /// stream to or from a place.
     ///
     /// # Errors
     /// [`StreamError::NoGatewayThere`].
     pub fn there(
         name: &str,
-        (gateway, job): (&str, &str),
+        (gateway, job, place): (&str, &str, &str),
         trust: &Trust,
-        again: &dyn Fn() -> bool,
+        patience: (Duration, &dyn Fn() -> bool),
     ) -> Result<Pipe, StreamError> {
-        let talk = Talk::open(gateway, job, Some(trust), again);
-        let talk = talk.map_err(|fault| none(&format!("gateway {gateway}"), gateway, fault))?;
+        let talk = Talk::open(gateway, job, Some(trust), patience);
+        let talk = talk.map_err(|fault| none(place, gateway, fault))?;
         let (gateway, job, talk) = (gateway.to_owned(), job.to_owned(), Mutex::new(Some(talk)));
         let (host, port) = url::host_port(&gateway).unwrap_or_default();
         let desk = Desk { gateway, job, trust: trust.clone(), talk };
@@ -95,7 +96,7 @@ struct Desk {
 
 impl Desk {
     fn open(&self) -> Result<Talk, LinkFault> {
-        Talk::open(&self.gateway, &self.job, Some(&self.trust), &|| false)
+        Talk::open(&self.gateway, &self.job, Some(&self.trust), (CONNECTS, &|| false))
     }
 
     /// The name, which is that of a job.

@@ -21,8 +21,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How long a connection to another host may take.
-const CONNECTS: Duration = Duration::from_secs(10);
+/// How long a connection to another host may take, at most.
+pub const CONNECTS: Duration = Duration::from_secs(10);
 /// How long one wait takes, for interrupts to be seen.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -50,7 +50,7 @@ pub enum Talk {
 
 impl Talk {
     /// To a gateway: on this host by its name, which is that of a `job` (empty for none), or where it listens
-    /// (`HOST:PORT`), by the key in [`trust`]. `again` is asked now and then: give up?
+    /// (`HOST:PORT`), by the key in [`trust`]. It waits so long at most, and `again` is asked now and then: give up?
     ///
     /// # Errors
     /// There is none, or it does not know the key.
@@ -58,14 +58,14 @@ impl Talk {
         gateway: &str,
         job: &str,
         trust: Option<&Trust>,
-        again: &dyn Fn() -> bool,
+        (most, again): (Duration, &dyn Fn() -> bool),
     ) -> Result<Talk, LinkFault> {
         let (Some((host, port)), Some(trust)) = (url::host_port(gateway), trust) else {
             return Ok(Talk::here(gateway, job)?);
         };
         let mut last = OsError::sys("resolve", gateway, Errno::HOSTUNREACH).into();
         for addr in resolve(&host, port) {
-            match Talk::there(addr, trust, again) {
+            match Talk::there(addr, trust, (most.min(CONNECTS), again)) {
                 Ok(talk) => return Ok(talk),
                 Err(fault) => last = fault,
             }
@@ -90,9 +90,13 @@ impl Talk {
     ///
     /// # Errors
     /// There is none, or it does not know the key.
-    pub fn there(addr: SocketAddr, trust: &Trust, again: &dyn Fn() -> bool) -> Result<Talk, LinkFault> {
+    fn there(
+        addr: SocketAddr,
+        trust: &Trust,
+        (most, again): (Duration, &dyn Fn() -> bool),
+    ) -> Result<Talk, LinkFault> {
         let (now, borne) = (clock::now(), silence());
-        let mut dial = Dial::new(&terms(trust), 0, addr, KeepAlive { dead_after: borne }, now, CONNECTS)?;
+        let mut dial = Dial::new(&terms(trust), 0, addr, KeepAlive { dead_after: borne }, now, most)?;
         loop {
             if let Some(established) = dial.serve(clock::now())? {
                 return Ok(Talk::There(Box::new(Channel::new(dial.into_stream(), established, borne))));

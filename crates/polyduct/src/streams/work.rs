@@ -119,7 +119,8 @@ impl Job {
         let trust = Trust::from_env();
         let trust =
             trust.map_err(|e| StreamError::System { what: format!("the gateway has no key: {e}") })?;
-        Pipe::there(&self.pipe, (meets, &self.job), &trust, again)
+        let place = self.target.to_string();
+        Pipe::there(&self.pipe, (meets, &self.job, &place), &trust, (self.open, again))
     }
 
     /// The shares of so many gateways, each with as many lanes: of as many as can have one. One gateway has what is not cut
