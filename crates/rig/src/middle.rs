@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,18 @@ pub struct Middle {
     pub addr: SocketAddr,
     pairs: Arc<Mutex<Vec<[TcpStream; 2]>>>,
     stop: Arc<AtomicBool>,
+    /// Bytes that went to who listens, and back.
+    carried: Arc<[AtomicU64; 2]>,
+}
+
+/// What happens on the way.
+#[derive(Clone)]
+struct Way {
+    look: Look,
+    /// All bytes come so much later.
+    delay: Duration,
+    /// Bytes in one direction of a connection, after which it is cut.
+    most: u64,
 }
 
 impl Middle {
@@ -30,20 +42,31 @@ impl Middle {
 
     /// The same where each piece of bytes is looked at before it goes on.
     pub fn looking(behind: SocketAddr, look: Look) -> Middle {
-        Middle::between(behind, look, Duration::ZERO)
+        Middle::between(behind, Way { look, delay: Duration::ZERO, most: u64::MAX })
     }
 
     /// The same where all bytes come so much later, each way.
     pub fn far(behind: SocketAddr, way: Duration) -> Middle {
-        Middle::between(behind, Arc::new(|_, _| {}), way)
+        Middle::cutting(behind, way, u64::MAX)
     }
 
-    fn between(behind: SocketAddr, look: Look, way: Duration) -> Middle {
+    /// The same where each connection is cut after `most` bytes in one direction.
+    pub fn cutting(behind: SocketAddr, delay: Duration, most: u64) -> Middle {
+        Middle::between(behind, Way { look: Arc::new(|_, _| {}), delay, most })
+    }
+
+    /// Bytes that went to who listens, and back.
+    pub fn carried(&self) -> [u64; 2] {
+        [0, 1].map(|way: usize| self.carried[way].load(Ordering::SeqCst))
+    }
+
+    fn between(behind: SocketAddr, way: Way) -> Middle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let (pairs, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let carried = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         std::thread::spawn({
-            let (pairs, stop) = (pairs.clone(), stop.clone());
+            let (pairs, stop, carried) = (pairs.clone(), stop.clone(), carried.clone());
             move || {
                 for front in listener.incoming() {
                     if stop.load(Ordering::SeqCst) {
@@ -53,17 +76,19 @@ impl Middle {
                     let (Ok(front), Ok(back)) = (front, TcpStream::connect(behind)) else { continue };
                     let pair = [front, back];
                     for (from, to) in [(0, 1), (1, 0)] {
+                        let onwards = from == 0;
                         let [from, to] = [from, to].map(|at: usize| pair[at].try_clone().unwrap());
                         let _ = from.set_nodelay(true);
-                        let look = look.clone();
-                        let onwards = from.peer_addr().is_ok_and(|peer| peer != behind);
-                        std::thread::spawn(move || carry(from, to, (&look, onwards), way));
+                        let (way, carried) = (way.clone(), carried.clone());
+                        std::thread::spawn(move || {
+                            carry(from, to, (&way, onwards), &carried[usize::from(!onwards)]);
+                        });
                     }
                     pairs.lock().unwrap().push(pair);
                 }
             }
         });
-        Middle { addr, pairs, stop }
+        Middle { addr, pairs, stop, carried }
     }
 
     /// Resets every connection. Returns how many there were.
@@ -91,10 +116,10 @@ impl Drop for Middle {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, (look, onwards): (&Look, bool), way: Duration) {
+fn carry(mut from: TcpStream, mut to: TcpStream, (way, onwards): (&Way, bool), carried: &AtomicU64) {
     // What comes is read while other pieces are under way: it is the way that takes time, not each piece. A
     // way that takes none holds none.
-    let most = if way.is_zero() { 0 } else { UNDER_WAY };
+    let most = if way.delay.is_zero() { 0 } else { UNDER_WAY };
     let (send, pieces) = mpsc::sync_channel::<(Instant, Vec<u8>)>(most);
     let writer = std::thread::spawn(move || {
         for (due, piece) in pieces {
@@ -105,13 +130,19 @@ fn carry(mut from: TcpStream, mut to: TcpStream, (look, onwards): (&Look, bool),
         }
         let _ = to.shutdown(Shutdown::Write);
     });
-    let mut bytes = vec![0; 32 << 10];
+    let (mut bytes, mut left) = (vec![0; 32 << 10], way.most);
     while let Ok(n @ 1..) = from.read(&mut bytes) {
-        look(&bytes[..n], onwards);
-        if send.send((Instant::now() + way, bytes[..n].to_vec())).is_err() {
+        let n = n.min(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= n as u64;
+        (way.look)(&bytes[..n], onwards);
+        carried.fetch_add(n as u64, Ordering::SeqCst);
+        if send.send((Instant::now() + way.delay, bytes[..n].to_vec())).is_err() || left == 0 {
             break;
         }
     }
     drop(send);
     let _ = writer.join();
+    if left == 0 {
+        let _ = from.shutdown(Shutdown::Both);
+    }
 }

@@ -157,8 +157,39 @@ impl Execution {
         });
         let Some((place, buffer, 0)) = found else { return };
         self.order.remove(place);
-        self.buffers[buffer as usize] = None;
-        if let Some((_, left)) = self.moving.iter_mut().find(|(moving, _)| *moving == adu) {
+        self.free(buffer);
+    }
+
+    /// The other end has these bytes of these ADUs, whatever lanes they came over: units that are there in whole
+    /// are done, and of those that wait the rest is sent. What lanes are in the `middle` of is confirmed later.
+    pub fn here(&mut self, adus: Range<u64>, at: &Range<u64>, middle: &[Option<Send>]) {
+        for buffer in std::mem::take(&mut self.order) {
+            let Some(tu) = self.buffers[buffer as usize].as_mut() else { continue };
+            if adus.contains(&tu.adu) {
+                for (su, way) in tu.sus.iter_mut().filter(|(_, way)| *way != Way::Done) {
+                    let going = |send: &Send| send.adu == tu.adu && send.at == su.at;
+                    if at.start > su.at.start || middle.iter().flatten().any(going) {
+                        continue;
+                    }
+                    if at.end >= su.at.end {
+                        *way = Way::Done;
+                        tu.left -= 1;
+                    } else if *way == Way::Waits && tu.filled {
+                        su.at.start = su.at.start.max(at.end);
+                    }
+                }
+            }
+            match tu.left {
+                0 => self.free(buffer),
+                _ => self.order.push_back(buffer),
+            }
+        }
+    }
+
+    /// All of a buffer's transfer unit is there.
+    fn free(&mut self, buffer: u32) {
+        let Some(tu) = self.buffers[buffer as usize].take() else { return };
+        if let Some((_, left)) = self.moving.iter_mut().find(|(moving, _)| *moving == tu.adu) {
             *left -= 1;
         }
     }
@@ -229,8 +260,26 @@ mod tests {
                     }
                 }
                 _ => {
+                    // Of what was on its way some is there, and part of the next, of which nobody says so yet.
+                    let whole = random.below(own.len() as u64 + 1) as usize;
+                    let mut here = Vec::new();
+                    for (n, send) in own.drain(..).enumerate().filter(|_| deal == Deal::Free) {
+                        let len = send.at.end - send.at.start;
+                        let come = if n < whole { len } else { random.below(len.max(1)) };
+                        if n > whole || (come == 0 && len > 0) {
+                            break;
+                        }
+                        let at = send.at.start..send.at.start + come;
+                        let bytes = &mut there[send.adu as usize][at.start as usize..at.end as usize];
+                        bytes.iter_mut().for_each(|n| *n += 1);
+                        here.push((send.adu, at));
+                    }
                     own.clear();
                     ex.lane_failed(lane);
+                    here.into_iter().for_each(|(adu, at)| ex.here(adu..adu + 1, &at, &[]));
+                    if random.below(4) == 0 {
+                        ex.here(0..moved, &(0..u64::MAX), &[]);
+                    }
                 }
             }
             while let Some(adu) = ex.take_moved() {

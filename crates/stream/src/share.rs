@@ -41,6 +41,17 @@ impl Share {
         number.saturating_mul(self.block).saturating_add(at % self.block)
     }
 
+    /// How many bytes of the gateway's lie before byte `at` of a step.
+    pub fn own_before(&self, at: u64) -> u64 {
+        if self.is_all() {
+            return at;
+        }
+        let (blocks, of, index) = (at / self.block, u64::from(self.of), u64::from(self.index));
+        let whole = blocks / of + u64::from(blocks % of > index);
+        let part = if blocks % of == index { at % self.block } else { 0 };
+        whole * self.block + part
+    }
+
     /// Which byte of the gateway's that of a step is; `None` where it is another's.
     pub fn own(&self, at: u64) -> Option<u64> {
         if self.is_all() {
@@ -49,5 +60,21 @@ impl Share {
         let number = at / self.block;
         let mine = number % u64::from(self.of) == self.index.into();
         mine.then(|| number / u64::from(self.of) * self.block + at % self.block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_bytes_are_counted_as_one_by_one() {
+        for (index, of, block) in [(0, 1, 7), (0, 3, 4), (1, 3, 4), (2, 3, 4), (1, 2, 1)] {
+            let (share, mut own) = (Share { index, of, block }, 0);
+            for at in 0..50 {
+                assert_eq!(share.own_before(at), own, "{share:?} {at}");
+                own += u64::from(share.own(at).is_some());
+            }
+        }
     }
 }

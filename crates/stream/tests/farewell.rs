@@ -1,22 +1,19 @@
 //! An end of a stream that gives up in the middle of a unit, while lanes take nothing more: the other end is
 //! told why, and at once.
 
-use polyduct_message::link::key::{JobKey, Trust};
+mod sites;
+
 use polyduct_os::clock;
 use polyduct_rig::free_address;
-use polyduct_stream::gateway::far::wire::{Offer, Offered};
-use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
 use polyduct_stream::gateway::receive::Sink;
-use polyduct_stream::gateway::transmit::{Opened, ProgramError, Source, Transmit};
-use polyduct_stream::gateway::CAPACITY;
-use polyduct_stream::{Adu, Direction, Format, Gateway, Place, Protocol, Share, StreamError, Ties};
+use polyduct_stream::gateway::transmit::{Opened, ProgramError, Source};
+use polyduct_stream::StreamError;
+use sites::Stream;
 use std::ops::Range;
 use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
 
-/// How long silence is borne; who is told knows long before.
-const BORNE: Duration = Duration::from_secs(30);
+/// Who is told knows it long before silence is no longer borne.
 const SOON: Duration = Duration::from_secs(5);
 /// Bytes of a unit: more than the system keeps of what nobody reads.
 const UNIT: u64 = 24 << 20;
@@ -86,41 +83,10 @@ impl Sink for Slots<'_> {
 
 /// What both ends say.
 fn gives_up(who: GivesUp, sender_listens: bool, lanes: u32) -> [String; 2] {
-    let addr = free_address();
-    let side = |transmits, session, listens: bool| Side {
-        place: Place {
-            lanes,
-            ..Place::new(Protocol::Far, (!listens).then(|| addr.ip().to_string()).as_deref(), addr.port())
-        },
-        name: "x".into(),
-        transmits,
-        trust: Trust { key: JobKey::from_bytes([5; 32]).unwrap(), trusted_network: false },
-        borne: BORNE,
-        session,
-        share: Share::ALL,
-    };
-    let array = Offered { name: String::new(), shape: vec![STEP], elem: "u8".into(), open: None };
-    let (format, barrier) = (Format::new(Adu::Fixed(STEP), UNIT, UNIT, lanes).unwrap(), Barrier::new(2));
-    let again = || false;
-    let start = clock::now();
-    let said = thread::scope(|s| {
-        let sends = s.spawn(|| {
-            let mut far = FarLanes::meet(side(true, 1, sender_listens), BORNE, &again)?;
-            far.offer(Offer { arrays: vec![array] }, None);
-            let lease = Gateway::new(CAPACITY).enter("x", Direction::Transmit, &Ties::default())?;
-            lease.ready(format, 2)?;
-            let field = Field { step: 0, lost: (who == GivesUp::Sender).then_some(&barrier), copied: 0 };
-            Transmit::new((field, far), &lease, Vec::new(), (format, 2), &again).run()
-        });
-        let receives = s.spawn(|| {
-            let mut far = FarSteps::meet(side(false, 2, !sender_listens), BORNE, &again)?;
-            far.are_of(Adu::Fixed(STEP));
-            let lease = Gateway::new(CAPACITY).enter("x", Direction::Receive, &Ties::default())?;
-            lease.ready(format, 2)?;
-            far.run(&mut Slots(who, &barrier), &lease, &again)
-        });
-        [sends.join().unwrap(), receives.join().unwrap()].map(|end| end.unwrap_err().to_string())
-    });
+    let stream = Stream { addrs: [free_address(); 2], sender_listens, lanes, sizes: [STEP, UNIT, UNIT] };
+    let (barrier, start) = (Barrier::new(2), clock::now());
+    let field = Field { step: 0, lost: (who == GivesUp::Sender).then_some(&barrier), copied: 0 };
+    let said = stream.carry(field, Slots(who, &barrier)).map(|end| end.unwrap_err().to_string());
     assert!(clock::now() - start < SOON, "{who:?} {:?}: {said:?}", clock::now() - start);
     said
 }

@@ -31,6 +31,16 @@ pub enum Event {
         /// Which bytes of it.
         at: Range<u64>,
     },
+    /// The other end has bytes, whatever lanes and units they came in: of units that are cut short it has the
+    /// beginning.
+    Here {
+        /// Of which step.
+        adu: u64,
+        /// Which bytes of it.
+        at: Range<u64>,
+    },
+    /// The other end has all steps below this.
+    Past(u64),
     /// A lane is down: what it had not confirmed is to be sent again.
     Down(u32),
 }

@@ -243,6 +243,8 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
         while let Some(event) = self.lanes.poll(clock::now())? {
             match event {
                 Event::Taken { lane, adu, at } => self.execution.sent(lane, adu, &at),
+                Event::Here { adu, at } => self.execution.here(adu..adu + 1, &at, &self.sending),
+                Event::Past(adu) => self.execution.here(0..adu, &(0..u64::MAX), &self.sending),
                 Event::Down(lane) => {
                     self.sending[lane as usize] = None;
                     self.execution.lane_failed(lane);

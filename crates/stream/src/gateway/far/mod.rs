@@ -3,13 +3,15 @@
 //!
 //! Each unit says where in its step it belongs, so that any lane may carry it; it is confirmed when it has arrived, and kept in
 //! the gateway's buffer until then. A lane that breaks is made again, and what it had not confirmed goes over the
-//! others meanwhile. The receiver says how many steps it has room for.
+//! others meanwhile. The receiver says how many steps it has room for, and over a lane that is new what is
+//! here already, be it part of a unit: the sender goes on from there.
 //!
 //! The last word of an end, that it has all or that it gives up, is answered, and the end stays until then,
 //! though not for long. Where a lane is in the middle of a unit nothing can be said over it: it is made again,
 //! and the word goes over the new one.
 
 mod lane;
+mod pieces;
 mod receive;
 mod send;
 pub mod wire;

@@ -4,13 +4,14 @@
 //! wait in memory, as far as this end said that it has room.
 
 use super::lane::{Side, Ways};
+use super::pieces::Pieces;
 use super::wire::{Give, Offer, Take, TEXT_BYTES};
 use crate::gateway::receive::Sink;
 use crate::gateway::Lease;
 use crate::{Adu, StreamError};
 use polyduct_message::link::net::LinkFault;
-use polyduct_os::clock;
-use std::collections::{BTreeMap, BTreeSet};
+use polyduct_os::{clock, OsError};
+use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ use std::time::Duration;
 const SLICE: Duration = Duration::from_millis(100);
 /// Bytes of steps that may wait for those before them; and how many steps, at least and at most.
 const AHEAD: (u64, u64, u64) = (32 << 20, 2, 1024);
+/// Pieces that are told of on a new lane, at most: others come again.
+const TOLD: usize = 4096;
+/// Bytes that are read at once where they are not needed.
+const SCRATCH: u32 = 64 << 10;
 
 /// A unit that is coming over a lane.
 #[derive(Clone, Debug)]
@@ -26,23 +31,6 @@ struct Coming {
     at: u64,
     len: u32,
     have: u32,
-}
-
-/// A step that is being put together.
-#[derive(Debug)]
-struct Pieces {
-    /// Bytes of the step.
-    len: u64,
-    /// Where units begin that are here, and bytes of them together.
-    here: BTreeSet<u64>,
-    bytes: u64,
-}
-
-impl Pieces {
-    fn is_whole(&self) -> bool {
-        // Of a step without bytes one unit tells.
-        self.bytes == self.len && !self.here.is_empty()
-    }
 }
 
 /// Steps that come over lanes.
@@ -126,15 +114,46 @@ impl FarSteps {
 
     fn say(&mut self, lane: u32, what: &Take) {
         let Some(channel) = self.ways.channel(lane) else { return };
-        if let Err(fault) = channel.post(what).and_then(|()| channel.flush()) {
-            self.down(lane, &fault);
+        match channel.post(what).and_then(|()| channel.flush()) {
+            // What came before the other end closed it is read first, and whoever reads learns of the end.
+            Ok(_) | Err(LinkFault::System(OsError::PeerClosed)) => {}
+            Err(fault) => self.down(lane, &fault),
         }
     }
 
     fn down(&mut self, lane: u32, fault: &LinkFault) {
         tracing::warn!(stream = %self.ways.side, lane, %fault, "a lane broke");
         self.ways.broke(lane, fault);
-        self.coming[lane as usize] = None;
+        self.cut_short(lane);
+    }
+
+    /// What has come of a unit is here, though its lane is gone.
+    fn cut_short(&mut self, lane: u32) {
+        let Some(Coming { adu, at, have: have @ 1.., .. }) = self.coming[lane as usize].take() else {
+            return;
+        };
+        if let Some(pieces) = self.pieces(adu) {
+            pieces.add(&(at..at + u64::from(have)));
+        }
+    }
+
+    /// Says on a new lane what is here, and for what there is room, once that is known.
+    fn greet(&mut self, lane: u32) {
+        if self.room == 0 {
+            return;
+        }
+        let now = self.now.iter().map(|pieces| (self.next, pieces));
+        let later = self.later.iter().map(|(&adu, (_, pieces))| (adu, pieces));
+        let here = now.chain(later).flat_map(|(adu, pieces)| pieces.here().map(move |at| (adu, at)));
+        let here = here.map(|(adu, at)| Take::Here { adu, at: at.start, len: at.end - at.start });
+        let past = (self.next > 0).then_some(Take::Past(self.next));
+        let words = past.into_iter().chain(here.take(TOLD)).chain([Take::Room(self.room)]);
+        let words: Vec<Take> = words.collect();
+        let Some(channel) = self.ways.channel(lane) else { return };
+        let said = words.iter().try_for_each(|word| channel.post(word));
+        if let Err(fault) = said.and_then(|()| channel.flush()) {
+            self.down(lane, &fault);
+        }
     }
 
     /// Moves steps until there are no more; gives how many.
@@ -207,9 +226,9 @@ impl FarSteps {
         let Some(channel) = self.ways.channel(lane) else { return Ok(false) };
         loop {
             if let Some(coming) = &mut self.coming[lane as usize] {
-                self.again.resize(coming.len as usize, 0);
                 while coming.have < coming.len {
-                    let into = &mut self.again[coming.have as usize..];
+                    self.again.resize((coming.len - coming.have).min(SCRATCH) as usize, 0);
+                    let into = &mut self.again[..];
                     let Some(more) = channel.recv(&mut [IoSliceMut::new(into)])? else { return Ok(false) };
                     coming.have += more as u32;
                 }
@@ -303,11 +322,8 @@ impl FarSteps {
     fn look(&mut self, slot: &mut [u8]) -> Result<bool, StreamError> {
         let mut any = false;
         while let Some(lane) = self.ways.poll(clock::now())? {
-            self.coming[lane as usize] = None;
-            if self.room > 0 {
-                let room = self.room;
-                self.say(lane, &Take::Room(room));
-            }
+            self.cut_short(lane);
+            self.greet(lane);
             any = true;
         }
         for lane in 0..self.coming.len() as u32 {
@@ -353,18 +369,17 @@ impl FarSteps {
                 let fits =
                     self.adu.fits(adu_len) && at.checked_add(len.into()).is_some_and(|end| end <= adu_len);
                 let whole = len > 0 || adu_len == 0;
-                let new = || Pieces { len: adu_len, here: BTreeSet::new(), bytes: 0 };
                 let is_due = adu > self.next || (adu == self.next && self.now.is_none());
                 let most = self.room.min(self.end.unwrap_or(u64::MAX));
                 if is_due && adu < most {
-                    self.later.entry(adu).or_insert_with(|| (Vec::new(), new()));
+                    self.later.entry(adu).or_insert_with(|| (Vec::new(), Pieces::new(adu_len)));
                 }
                 let differs = self.pieces(adu).is_some_and(|pieces| pieces.len != adu_len);
+                self.coming[lane as usize] = Some(Coming { adu, at, len, have: 0 });
                 if !fits || !whole || adu >= most || differs {
                     let what = format!("a unit of {len} bytes at {at} of {adu_len} in step {adu}");
                     return Err(self.ways.side.broken(adu, what));
                 }
-                self.coming[lane as usize] = Some(Coming { adu, at, len, have: 0 });
                 Ok(())
             }
             Give::End { steps } => {
@@ -399,7 +414,8 @@ impl FarSteps {
             self.coming[lane as usize] = Some(coming);
             return Ok(false);
         }
-        let known = self.pieces(adu).is_none_or(|pieces| pieces.here.contains(&at));
+        let all = at..at + u64::from(len);
+        let known = self.pieces(adu).is_none_or(|pieces| pieces.has(&all));
         let place = at as usize + have as usize..at as usize + len as usize;
         let FarSteps { again, later, .. } = self;
         let into = match later.get_mut(&adu) {
@@ -428,6 +444,7 @@ impl FarSteps {
             }
             Ok(Some(more)) => coming.have += more as u32,
             Err(fault) => {
+                self.coming[lane as usize] = Some(coming);
                 self.down(lane, &fault);
                 return Ok(true);
             }
@@ -437,12 +454,7 @@ impl FarSteps {
             return Ok(true);
         }
         if let Some(pieces) = self.pieces(adu) {
-            if pieces.here.insert(at) {
-                pieces.bytes += u64::from(len);
-            }
-            if pieces.bytes > pieces.len {
-                return Err(self.ways.side.broken(adu, "units that overlap"));
-            }
+            pieces.add(&all);
         }
         self.say(lane, &Take::Taken { adu, at, len });
         Ok(true)

@@ -29,6 +29,8 @@ struct Unit {
 pub struct FarLanes {
     ways: Ways,
     units: Vec<Unit>,
+    /// Lanes over which the other end has said what it has.
+    told: Vec<bool>,
     offer: Option<Offer>,
     /// Bytes of each step of all gateways, where this is one of several.
     step: Option<u64>,
@@ -55,6 +57,7 @@ impl FarLanes {
         let events = (0..units.len() as u32).map(Event::Down).collect();
         Ok(FarLanes {
             ways,
+            told: vec![false; units.len()],
             units,
             offer: None,
             step: None,
@@ -91,7 +94,7 @@ impl FarLanes {
             self.heard(lane, said);
         }
         self.ways.broke(lane, fault);
-        self.units[lane as usize] = Unit::default();
+        (self.units[lane as usize], self.told[lane as usize]) = (Unit::default(), false);
         self.events.push_back(Event::Down(lane));
     }
 
@@ -99,7 +102,12 @@ impl FarLanes {
     fn hear(&mut self) -> Result<(), StreamError> {
         for lane in 0..self.units.len() as u32 {
             while let Some(channel) = self.ways.channel(lane) {
-                match channel.hear::<Take>() {
+                // Heard though the lane is full: that may be why it is, and what is confirmed makes room.
+                let flushed = channel.flush();
+                match channel
+                    .next::<Take>()
+                    .and_then(|said| said.map_or(flushed.map(|_| None), |s| Ok(Some(s))))
+                {
                     Ok(None) => break,
                     Ok(Some(said)) => self.heard(lane, said),
                     Err(fault) => {
@@ -123,7 +131,16 @@ impl FarLanes {
                 let at = at..at.saturating_add(len.into());
                 self.events.push_back(Event::Taken { lane, adu, at });
             }
-            Take::Room(room) => self.room = self.room.max(room),
+            Take::Here { adu, at, len } => {
+                let share = self.ways.side.share;
+                let at = share.own_before(at)..share.own_before(at.saturating_add(len));
+                self.events.push_back(Event::Here { adu, at });
+            }
+            Take::Past(adu) => self.events.push_back(Event::Past(adu)),
+            Take::Room(room) => {
+                self.room = self.room.max(room);
+                self.told[lane as usize] = true;
+            }
             Take::Done => self.done = true,
             Take::Broke(why) => self.broke = Some(why.chars().take(TEXT_BYTES).collect()),
             Take::Heard => self.over = true,
@@ -198,7 +215,8 @@ impl Lanes for FarLanes {
     }
 
     fn is_up(&self, lane: u32) -> bool {
-        self.ways.is_up(lane)
+        // What is sent before would maybe come twice.
+        self.told[lane as usize] && self.ways.is_up(lane)
     }
 
     fn go_on(&mut self, lane: u32, send: &Send, _: &[u8], data: &[u8]) -> Result<Went, StreamError> {
@@ -244,7 +262,7 @@ impl Lanes for FarLanes {
             return Ok(Some(event));
         }
         while let Some(lane) = self.ways.poll(now)? {
-            self.units[lane as usize] = Unit::default();
+            (self.units[lane as usize], self.told[lane as usize]) = (Unit::default(), false);
             self.events.push_back(Event::Down(lane));
             self.greet(lane);
         }

@@ -97,7 +97,7 @@ pub enum Give {
 /// From the gateway that receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Take {
-    /// There is room for the steps below this.
+    /// There is room for the steps below this: the last of what is said on a new lane.
     Room(u64),
     /// A unit is here.
     Taken {
@@ -114,4 +114,15 @@ pub enum Take {
     Broke(String),
     /// The other end's last word was heard.
     Heard,
+    /// The steps below this are here, whatever was said of their units over lanes that broke.
+    Past(u64),
+    /// So are these bytes, of whatever units.
+    Here {
+        /// The step.
+        adu: u64,
+        /// The first byte.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
 }
