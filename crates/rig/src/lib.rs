@@ -22,6 +22,7 @@ pub mod record;
 mod scratch;
 mod unit;
 pub mod wan;
+pub mod ways;
 
 pub use deaf::Deaf;
 pub use lines::{Lines, WATCHDOG};

@@ -82,7 +82,7 @@ impl Wan {
 }
 
 /// The end of a TUN device that its packets come from, without anything in front of them.
-fn device(name: &str) -> File {
+pub(crate) fn device(name: &str) -> File {
     let device = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
     // SAFETY: all zeros is an `ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
