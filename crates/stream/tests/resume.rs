@@ -79,7 +79,9 @@ fn what_has_arrived_goes_once() {
     {
         let cost = cost(listens, lanes, Duration::from_millis(millis), 64 << 10);
         println!("sender listens: {listens}, {lanes} lanes, {millis} ms: {cost:.2}");
-        assert!(cost < 2.0, "sender listens: {listens}, {lanes} lanes, {millis} ms: {cost:.2}");
+        // What one of several lanes had not confirmed goes over the others at once, and more of it the later that comes.
+        let most = if lanes == 1 { 1.5 } else { f64::from(lanes) + 1.0 };
+        assert!(cost < most, "sender listens: {listens}, {lanes} lanes, {millis} ms: {cost:.2}");
     }
 }
 
