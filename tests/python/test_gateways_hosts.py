@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -112,6 +113,22 @@ def test_columns_of_three_units_arrive_as_rows(far: Listening, near: str, monkey
         together(*write(f"{receiver.place}?gateway={far.place}", 3, 4))
         assert receiver.all() == [b"".join((FIELD + np.uint32(t)).tobytes() for t in range(4))]
     far.until(lambda s: not s)
+
+
+@pytest.mark.parametrize("near", ["1", "0"])
+@pytest.mark.parametrize("form", ["npy", "length"])
+def test_steps_say_how_large_they_are(far: Listening, form: str, near: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYDUCT_MESSAGE_NEAR", near)
+    receiver = Receiver(1)
+    together(*write(f"{receiver.place}?gateway={far.place}&form={form}", 3, 4))
+    got = io.BytesIO(receiver.all()[0])
+    for t in range(4):
+        want = FIELD + np.uint32(t)
+        if form == "npy":
+            assert np.array_equal(np.lib.format.read_array(got), want)
+        else:
+            assert got.read(8) == want.nbytes.to_bytes(8, "little") and got.read(want.nbytes) == want.tobytes()
+    assert got.read() == b""
 
 
 def test_units_read_what_the_gateway_gets(far: Listening, port: int) -> None:

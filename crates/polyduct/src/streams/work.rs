@@ -326,7 +326,9 @@ fn carry<L: Lanes>(
     let Job { target, share, .. } = job;
     let (dataset, su) = (*reader.dataset(), target.place.su);
     let count = lanes.count();
-    let says = (target.place.protocol == Protocol::Tcp).then_some(target.form);
+    // Else it is in front of the step, as that of one whose size is known before.
+    let each = target.place.protocol == Protocol::Tcp && matches!(adu, Adu::Changing { .. });
+    let says = each.then_some(target.form);
     let source = Written::new(reader, tu.max(su), *share, says);
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
