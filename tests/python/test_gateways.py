@@ -182,7 +182,7 @@ def test_gateways_of_a_run_end_with_it_however_it_ends(tmp_path: Path) -> None:
             assert process.poll() is None
         process.send_signal(how)
         assert process.wait(30) == (143 if how == signal.SIGTERM else -how)
-        receiver.error()
+        assert receiver.error() is not None, "what came does not look like a whole"
         while left_of(name):
             pass
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Process, together
+from conftest import ROOT, Process, together
 from sites import KEY, Middle
 from test_gateway import Gateway
 from test_streams import Receiver
@@ -261,6 +263,16 @@ def test_an_ordinary_program_gets_an_array_whose_size_changes(count: int, form: 
             len_bytes = int.from_bytes(got.read(8), "little")
             assert got.read(len_bytes) == want.tobytes()
     assert got.read() == b""
+
+
+def test_steps_are_read_from_a_socket_as_the_documentation_does(port: int, start: Start) -> None:
+    page = (ROOT / "docs" / "streams.md").read_text()
+    (code,) = re.findall(r"```python\n# plain\.py\n(.*?)```", page, re.DOTALL)
+    receiver = start(code.replace("9000", str(port)).rstrip() + "\n        say(x.tolist())\n")
+    together(*growing(f"tcp://127.0.0.1:{port}?form=length", 2, 9))
+    status, said, error = receiver.end()
+    assert status == 0, error
+    assert [json.loads(line) for line in said.splitlines()] == [np.concatenate(some(t, 2)).tolist() for t in range(9)]
 
 
 def test_an_array_that_changes_as_a_whole_goes_there_too() -> None:

@@ -4,7 +4,6 @@
 //! size of its open dimension or else its shape; and last the bytes of the values. Then come the bytes of the arrays
 //! in their order, those that are constant behind the others, and with the first step alone; and the values.
 
-use super::Form;
 use polyduct_layout::Dataset;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
 use polyduct_port::values::VALUES_BYTES;
@@ -73,6 +72,18 @@ fn order(arrays: &[ArrayPart]) -> Vec<usize> {
     order
 }
 
+/// Waits for the next step, and reads the bytes of its one array. `None` at the end.
+///
+/// # Errors
+/// As [`Reader::read`].
+pub fn whole(reader: &mut Reader, into: &mut Vec<u8>) -> Result<Option<u64>, PipeError> {
+    if reader.peek()?.is_none() {
+        return Ok(None);
+    }
+    into.resize(reader.local_len_bytes(), 0);
+    reader.read(into)
+}
+
 /// Waits for the next step, and reads it as bytes: if it is not the `first`, without what is constant. `None` at the
 /// end.
 ///
@@ -84,8 +95,7 @@ pub fn pack(reader: &mut Reader, first: bool, into: &mut Vec<u8>) -> Result<Opti
     }
     // The only one of a pipe may have no name.
     if reader.arrays()[0].name.is_empty() {
-        into.resize(reader.local_len_bytes(), 0);
-        return reader.read(into);
+        return whole(reader, into);
     }
     let (arrays, mut numbers, mut constant) = (reader.arrays(), Vec::new(), 0);
     for array in arrays {
@@ -115,20 +125,6 @@ pub fn pack(reader: &mut Reader, first: bool, into: &mut Vec<u8>) -> Result<Opti
         word.copy_from_slice(&number.to_le_bytes());
     }
     Ok(step)
-}
-
-/// The same of the one array of an ordinary program: its bytes, and before them how large it is.
-///
-/// # Errors
-/// As [`Reader::read`].
-pub fn pack_one(reader: &mut Reader, form: Form, into: &mut Vec<u8>) -> Result<Option<u64>, PipeError> {
-    if reader.peek()?.is_none() {
-        return Ok(None);
-    }
-    *into = form.prefix(reader.arrays()[0].mapping.dataset());
-    let head = into.len();
-    into.resize(head + reader.arrays()[0].at.len(), 0);
-    reader.read_arrays(&mut [&mut into[head..]])
 }
 
 /// A program that reads several arrays.

@@ -216,7 +216,9 @@ impl Handed {
             if again() {
                 return Err(StreamError::Stopped { why: "the program gave up".into() });
             }
-            if failed.as_ref().is_some_and(|(since, _)| clock::now().saturating_sub(*since) > SLICE) {
+            let heard_out =
+                failed.as_ref().is_some_and(|(since, _)| clock::now().saturating_sub(*since) > SLICE);
+            if heard_out || self.talks.is_empty() {
                 break;
             }
             let mut items: Vec<_> = self.talks.iter().map(|(_, talk)| PollItem::readable(talk)).collect();
@@ -226,7 +228,7 @@ impl Handed {
     }
 }
 
-/// What a gateway on this host has; `job` is that of its name, empty for none.
+/// What a gateway has: one on this host by its name, of a job (empty for none), or where it listens (`HOST:PORT`).
 ///
 /// # Errors
 /// [`Error::Stream`] where there is no such gateway.
@@ -239,7 +241,7 @@ pub fn status(gateway: &str, job: &str) -> Result<Status, Error> {
     }
 }
 
-/// Does something to a stream of a gateway on this host.
+/// Does something to a stream of a gateway, which is named as for [`status`].
 ///
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or it refuses that.
@@ -247,7 +249,7 @@ pub fn command(gateway: &str, job: &str, stream: u32, what: Command) -> Result<(
     done(gateway, job, &Ask::Do(stream, what))
 }
 
-/// Tells the display that a stream of a gateway on this host goes to: `colors=NAME`, `range=LO..HI`, `range=auto`, `scale=log`.
+/// Tells the display that a stream of a gateway goes to: `colors=NAME`, `range=LO..HI`, `range=auto`, `scale=log`.
 /// The pages of who looks follow.
 ///
 /// # Errors

@@ -107,12 +107,16 @@ impl Desk {
     /// Asks over the connection that is there, or over another one once it has ended.
     fn ask(&self, ask: &Ask) -> Result<Answer, LinkFault> {
         let mut kept = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = kept.as_mut().and_then(|talk| once(talk, ask).ok()) {
-            return Ok(answer);
+        if let Some(mut talk) = kept.take() {
+            if let Ok(answer) = once(&mut talk, ask) {
+                *kept = Some(talk);
+                return Ok(answer);
+            }
         }
         let mut talk = self.open()?;
         let answer = once(&mut talk, ask);
-        *kept = Some(talk);
+        // An answer that comes later is none to what is asked next.
+        *kept = answer.is_ok().then_some(talk);
         answer
     }
 }

@@ -1,6 +1,7 @@
 //! The parallel program as a gateway sees it: a pipe, whose one reader or writer on the other side the gateway is.
 
 use super::{bundles, Form};
+use polyduct_layout::Dataset;
 use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
@@ -15,8 +16,10 @@ pub struct Written {
     stretches: Option<Stretches>,
     /// Else a step lies here.
     whole: Vec<u8>,
-    /// How it says there how large it is, of one array for an ordinary program.
+    /// How a step says how large it is, of one array for an ordinary program.
     form: Option<Form>,
+    /// That of the open step, and of what it is.
+    prefix: (Vec<u8>, Option<Dataset>),
     tu: u64,
     /// Steps that were read.
     steps: u64,
@@ -24,11 +27,11 @@ pub struct Written {
 
 impl Written {
     /// Reads about `tu` bytes at a time, where that is possible; of one of several gateways the blocks of its share.
-    /// Steps that do not lie somewhere say how large they are in this form, if an ordinary program gets them.
+    /// Steps of one array say how large they are in this form.
     pub fn new(reader: Reader, tu: u64, share: Share, form: Option<Form>) -> Written {
         let len = if share.is_all() { tu } else { share.block };
         let stretches = reader.stretches(len, (share.index, share.of));
-        Written { reader, stretches, whole: Vec::new(), form, tu, steps: 0 }
+        Written { reader, stretches, whole: Vec::new(), form, prefix: (Vec::new(), None), tu, steps: 0 }
     }
 
     /// Bytes that move as a unit.
@@ -44,7 +47,7 @@ impl Written {
 
 impl Source for Written {
     fn open(&mut self, waits: bool) -> Result<Opened, ProgramError> {
-        let Written { reader, stretches, whole, form, steps, .. } = self;
+        let Written { reader, stretches, whole, form, prefix: (prefix, of), steps, .. } = self;
         if !waits && reader.would_wait().is_some() {
             return Ok(Opened::NotYet);
         }
@@ -52,14 +55,22 @@ impl Source for Written {
             Some(stretches) => (reader.open_stretches(stretches)?, reader.local_len_bytes()),
             None => {
                 let step = match form {
-                    Some(form) => bundles::pack_one(reader, *form, whole)?,
+                    Some(_) => bundles::whole(reader, whole)?,
                     None => bundles::pack(reader, *steps == 0, whole)?,
                 };
                 (step, whole.len())
             }
         };
+        let dataset = reader.arrays()[0].mapping.dataset();
+        if let Some(form) = form.filter(|_| *of != Some(*dataset)) {
+            (*prefix, *of) = (form.prefix(dataset), Some(*dataset));
+        }
         *steps += 1;
         Ok(step.map_or(Opened::End, |_| Opened::Step(len as u64)))
+    }
+
+    fn prefix(&self) -> &[u8] {
+        &self.prefix.0
     }
 
     fn lies(&mut self, at: &Range<u64>) -> Result<bool, ProgramError> {

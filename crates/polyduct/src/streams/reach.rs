@@ -51,7 +51,7 @@ pub fn outward(
     Ok(match place.protocol {
         Protocol::Tcp => {
             let patience = Patience { open, again };
-            Outward::Tcp(tcp::connect(&place, &patience)?)
+            Outward::Tcp(tcp::connect_out(&place, &patience)?)
         }
         Protocol::Udp | Protocol::Rtp => {
             Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)

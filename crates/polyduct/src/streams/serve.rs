@@ -17,7 +17,7 @@ use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ use std::time::Duration;
 const MOST: usize = 512;
 /// How long one wait takes, for the end to be seen.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long streams may take to end with the gateway, and how soon is looked again.
+const LEAVES: Duration = Duration::from_secs(2);
+const LOOKS: Duration = Duration::from_millis(5);
 /// How long a program may take to say what it wants.
 const SAYS: Duration = Duration::from_secs(5);
 
@@ -37,7 +40,8 @@ struct House {
     pipes: Mutex<BTreeMap<String, SocketAddr>>,
 }
 
-/// Serves as a gateway of this name, of this job (empty for none), until `stop` says to end; also for programs of other
+/// Serves as a gateway of this name, of this job (empty for none), until `stop` says to end, which breaks the streams that
+/// it carries; also for programs of other
 /// hosts that come to `listen` and know the job's key. `ready` is told what it is called among those of its name, once it
 /// is there.
 ///
@@ -95,6 +99,11 @@ pub fn serve(
         door.as_mut().map_or(Ok(()), |door| door.serve(clock::now(), &mut told)).map_err(refused)?;
     }
     house.over.store(true, Ordering::Relaxed);
+    // Receivers and programs are told.
+    let end = clock::now() + LEAVES;
+    while house.open.load(Ordering::Relaxed) > 0 && clock::now() < end {
+        poll(&mut [], Some(LOOKS)).map_err(refused)?;
+    }
     Ok(())
 }
 
@@ -118,11 +127,26 @@ impl Drop for Inside {
     }
 }
 
+impl House {
+    fn pipes(&self) -> MutexGuard<'_, BTreeMap<String, SocketAddr>> {
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pipe that can be found.
+struct Known<'a>(&'a House, String);
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.0.pipes().remove(&self.1);
+    }
+}
+
 /// Does what is asked over one connection.
 fn attend(mut talk: Talk, house: &Arc<House>) -> Result<(), LinkFault> {
     let gone = talk.watch()?;
     let over = || house.over.load(Ordering::Relaxed);
-    let pipes = || house.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+    let pipes = || house.pipes();
     loop {
         let Some(ask) = talk.hear::<Ask>(Some(SAYS), &over)? else { return Ok(()) };
         let answer = match ask {
@@ -148,10 +172,10 @@ fn attend(mut talk: Talk, house: &Arc<House>) -> Result<(), LinkFault> {
                     Entry::Vacant(free) => drop(free.insert(at)),
                     Entry::Occupied(_) => return talk.say(&Answer::Failed("it is there".into())),
                 }
+                let _known = Known(house, pipe);
+                talk.say(&Answer::Done)?;
                 // It says nothing more: until it hangs up.
-                let stays = talk.say(&Answer::Done).and_then(|()| talk.hear::<Ask>(None, &over));
-                pipes().remove(&pipe);
-                return stays.map(drop);
+                return talk.hear::<Ask>(None, &over).map(drop);
             }
             Ask::Carry(job) => return carry(talk, *job, house, gone),
         };

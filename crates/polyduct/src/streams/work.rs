@@ -29,8 +29,6 @@ use std::time::Duration;
 pub(super) const TU_BYTES: u64 = 256 << 10;
 /// The same, and buffers of that, between sites: what long lanes have on the way is kept until it is confirmed.
 const FAR: (u64, u32) = (1 << 20, 16);
-/// Bytes that say how large a step is, at most.
-const PREFIX: u64 = 4096;
 /// Bytes of a striping unit, at most.
 const MOST_SU: u64 = 64 << 20;
 /// How one unit sees all bytes of an array.
@@ -259,10 +257,9 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         Outward::Tcp(sockets) => {
             let lanes = TcpLanes::new(target.to_string(), sockets);
             // One that has a name may change its size.
-            let most =
-                bundles::given(&bundles::offer(&arrays, job.units)).map(|(_, all)| all.most() + PREFIX);
-            let adu = if named { most.map(|most| Adu::Changing { most }) } else { Ok(fixed) };
-            let adu = adu.map_err(|e| program(PipeError::from(e))).inspect_err(|_| reader.abort())?;
+            let all = bundles::given(&bundles::offer(&arrays, job.units)).map(|(_, all)| all);
+            let all = all.map_err(|e| program(PipeError::from(e))).inspect_err(|_| reader.abort())?;
+            let adu = if named { Adu::Changing { most: all.most() } } else { fixed };
             carry(job, reader, lanes, (adu, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
@@ -324,11 +321,10 @@ fn carry<L: Lanes>(
     (lease, again): (&Lease, &dyn Fn() -> bool),
 ) -> Result<(), StreamError> {
     let Job { target, share, .. } = job;
-    let (dataset, su) = (*reader.dataset(), target.place.su);
+    let su = target.place.su;
     let count = lanes.count();
-    // Else it is in front of the step, as that of one whose size is known before.
-    let each = target.place.protocol == Protocol::Tcp && matches!(adu, Adu::Changing { .. });
-    let says = each.then_some(target.form);
+    // It is in front of the first byte.
+    let says = (target.place.protocol == Protocol::Tcp && share.index == 0).then_some(target.form);
     let source = Written::new(reader, tu.max(su), *share, says);
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
@@ -336,10 +332,7 @@ fn carry<L: Lanes>(
     let su = if whole { tu } else { su };
     let format = Format::new(adu, tu, su, count)?;
     lease.ready(format, buffers)?;
-    // It is in front of the first byte.
-    let apart = share.index == 0 && matches!(adu, Adu::Fixed(_));
-    let prefix = if apart { target.form.prefix(&dataset) } else { Vec::new() };
-    let mut transmit = Transmit::new((source, lanes), lease, prefix, (format, buffers), again);
+    let mut transmit = Transmit::new((source, lanes), lease, (format, buffers), again);
     let moved = transmit.run();
     match &moved {
         Ok(_) => drop(transmit.source.reader().close()),

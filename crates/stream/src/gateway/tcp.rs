@@ -46,6 +46,20 @@ pub fn connect(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>,
     }
 }
 
+/// The same, for lanes that are written: one that ends before all has arrived is reset, whatever ends it, so that what came
+/// does not look like a whole.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_out(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>, StreamError> {
+    let sockets = connect(place, patience)?;
+    for socket in &sockets {
+        let set = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        set.map_err(|source| StreamError::Listen { place: place.to_string(), source })?;
+    }
+    Ok(sockets)
+}
+
 fn call(place: &Place, host: &str, patience: &Patience<'_>) -> Result<TcpStream, StreamError> {
     let (start, mut pause) = (clock::now(), RETRY.0);
     loop {
@@ -210,7 +224,7 @@ impl Lanes for TcpLanes {
 
     fn abort(&mut self, _: &str) {
         for (socket, _) in &self.lanes {
-            // One that cannot be told is gone already.
+            // Those too over which all has arrived. One that cannot be told is gone already.
             let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
         }
     }
@@ -226,6 +240,7 @@ fn finish(socket: &TcpStream, again: &dyn Fn() -> bool) -> io::Result<bool> {
         }
         let acks = tcp::acks(socket).map_err(|e| io::Error::other(e.to_string()))?;
         if !acks.missing && !acks.unsent {
+            socket2::SockRef::from(socket).set_linger(None)?;
             return Ok(true);
         }
         if clock::now().saturating_sub(start) >= FINISH || again() {

@@ -36,6 +36,11 @@ pub trait Source {
     /// The program's.
     fn open(&mut self, waits: bool) -> Result<Opened, ProgramError>;
 
+    /// What goes before the open step.
+    fn prefix(&self) -> &[u8] {
+        &[]
+    }
+
     /// Whether bytes of the step lie in one piece in memory that stays until it is [passed](Source::pass).
     ///
     /// # Errors
@@ -82,8 +87,6 @@ pub struct Transmit<'a, S, L> {
     pub source: S,
     lanes: L,
     lease: &'a Lease,
-    /// What goes before each step.
-    prefix: Vec<u8>,
     format: Format,
     execution: Execution,
     buffers: Vec<Buffer>,
@@ -95,11 +98,10 @@ pub struct Transmit<'a, S, L> {
 }
 
 impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
-    /// A stream whose steps are cut as `format` says, each with a prefix before it, in so many buffers.
+    /// A stream whose steps are cut as `format` says, in so many buffers.
     pub fn new(
         (source, lanes): (S, L),
         lease: &'a Lease,
-        prefix: Vec<u8>,
         (format, buffers): (Format, u32),
         again: &'a dyn Fn() -> bool,
     ) -> Transmit<'a, S, L> {
@@ -107,19 +109,7 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
         let execution = Execution::new(format, deal, buffers);
         let buffers = (0..buffers).map(|_| Buffer::default()).collect();
         let sending = (0..lanes.count()).map(|_| None).collect();
-        Transmit {
-            source,
-            lanes,
-            lease,
-            prefix,
-            format,
-            execution,
-            buffers,
-            sending,
-            step: None,
-            begun: 0,
-            again,
-        }
+        Transmit { source, lanes, lease, format, execution, buffers, sending, step: None, begun: 0, again }
     }
 
     /// Moves steps until the program ends; gives how many. Where it does not get that far, the other end is told.
@@ -221,7 +211,7 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
                 };
                 let at = (send.at.start - send.tu.start) as usize..(send.at.end - send.tu.start) as usize;
                 let data = data.get(at).unwrap_or_default();
-                let header = if send.at.start == 0 { &self.prefix[..] } else { &[] };
+                let header = if send.at.start == 0 { self.source.prefix() } else { &[] };
                 match self.lanes.go_on(lane, &send, header, data)? {
                     Went::Arrived => self.execution.sent(lane, send.adu, &send.at),
                     Went::Sent => {}

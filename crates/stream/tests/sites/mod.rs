@@ -56,7 +56,7 @@ impl Stream {
                 far.offer(Offer { arrays: vec![array] }, None);
                 let lease = Gateway::new(CAPACITY).enter("x", Direction::Transmit, &Ties::default())?;
                 lease.ready(format, 2)?;
-                Transmit::new((source, far), &lease, Vec::new(), (format, 2), &again).run()
+                Transmit::new((source, far), &lease, (format, 2), &again).run()
             });
             let receives = s.spawn(|| {
                 let mut far = FarSteps::meet(self.side(false), BORNE, &again)?;
