@@ -54,7 +54,7 @@ pub struct Shared {
     pub wake: EventFd,
     /// The thread is to end.
     pub stop: AtomicBool,
-    /// Everybody else has left.
+    /// Unit 0 has closed, everybody else has left, and nobody comes any more.
     pub alone: AtomicBool,
     /// No reader needs more of what the writers have.
     pub readers_over: AtomicBool,

@@ -9,7 +9,7 @@ use polyduct_os::{
     poll::{poll, PollItem},
 };
 use polyduct_port::{Side, UnitName};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long the last words to the others may take.
@@ -84,9 +84,11 @@ impl FarServer {
         if self.outcome.is_some() {
             return;
         }
-        let alone = !self.shared.alone.swap(hub.is_alone(), Ordering::AcqRel) && hub.is_alone();
-        let over = hub.readers_are_over();
-        if !self.shared.readers_over.swap(over, Ordering::AcqRel) && over || alone {
+        // Who asks for a place after unit 0 has closed is turned away: nobody comes to one that is alone then.
+        let closed = hub.slots().is_closed(UnitName { side: Side::Writer, unit: 0 });
+        let (alone, over) = (closed && hub.is_alone(), hub.readers_are_over());
+        let is_new = |flag: &AtomicBool, value| !flag.swap(value, Ordering::AcqRel) && value;
+        if is_new(&self.shared.alone, alone) | is_new(&self.shared.readers_over, over) {
             hub.slots().wake_all();
         }
     }
