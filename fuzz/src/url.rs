@@ -38,7 +38,7 @@ fn written(target: &Target) -> Option<String> {
 }
 
 fn stream(target: &StreamTarget) -> String {
-    let StreamTarget { place, name, form, gateway, reshuffle, ties, part } = target;
+    let StreamTarget { place, name, form, gateways, reshuffle, ties, part } = target;
     if place.protocol == Protocol::Window {
         assert!(!name.is_empty());
         return format!("window:{name}");
@@ -66,11 +66,13 @@ fn stream(target: &StreamTarget) -> String {
             Form::Length => "&form=length",
         };
     }
+    let all: Vec<String> = gateways.iter().map(ToString::to_string).collect();
+    let gateway = Some(all.join(",")).filter(|_| !all.is_empty());
     let reshuffle = reshuffle.map(|yes| if yes { "yes" } else { "no" }.to_owned());
     let Ties { connection, after, group, members, quantum, priority, permanent } = ties;
     let members = members.map(|members| members.to_string());
     let said = [
-        ("gateway", gateway),
+        ("gateway", &gateway),
         ("reshuffle", &reshuffle),
         ("part", part),
         ("connection", connection),

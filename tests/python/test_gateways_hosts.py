@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -211,7 +212,7 @@ def test_who_says_nothing_there_is_waited_for_as_long_as_was_said(monkeypatch: p
     with socket_at() as (_, place):
         silent = place.removeprefix("tcp://")
         for k in range(2):
-            with pytest.raises(polyduct.Unreachable, match="within 300 ms.*--listen") as e:
+            with pytest.raises(polyduct.Unreachable, match="within [23][0-9][0-9] ms.*--listen") as e:
                 polyduct.open(
                     f"tcp://127.0.0.1:1?gateway={silent}",
                     "w",
@@ -252,6 +253,105 @@ def test_a_death_is_told_to_all(far: Listening, who: str, start: Callable[..., A
     assert receiver.error() is not None, "what came does not look like a whole"
     if who == "unit":
         far.until(lambda s: not s)
+
+
+WAITS = """
+import sys, time, polyduct
+url, unit, timeout = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+since = time.monotonic()
+try:
+    polyduct.open(url, "w", shape=8, dtype="u1", layout="block", unit=unit, units=2, program="w", timeout=timeout)
+finally:
+    print(time.monotonic() - since)
+"""
+
+
+def connected(pid: int, port: int) -> bool:
+    """Whether somebody in the network of that process has a connection to the port."""
+    with open(f"/proc/{pid}/net/tcp") as table:
+        return any(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in table if ":" in line)
+
+
+def test_one_that_is_stopped_is_waited_for_as_long_as_was_said(far: Listening, start: Callable[..., Any]) -> None:
+    far._process.send_signal(signal.SIGSTOP)
+    try:
+        for unit in range(2):
+            status, out, err = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", unit, 1).end()
+            assert status == 1 and f"--listen {far.place}" in err, err
+            assert float(out) < 3
+        one = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", 0, 600)
+        port = int(far.place.split(":")[1])
+        while not connected(one.pid, port):
+            pass
+        one.signal(signal.SIGINT)
+        status, out, err = one.end()
+        assert status != 0 and ("KeyboardInterrupt" in err or "Interrupted" in err), err
+        asked = far.ask("status", far.place)
+        assert asked.returncode == 1 and far.place in asked.stderr
+    finally:
+        far._process.send_signal(signal.SIGCONT)
+
+
+def test_units_that_wait_for_unit_0_are_told_when_the_gateway_dies(far: Listening, start: Callable[..., Any]) -> None:
+    one = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", 1, 600)
+    port = int(far.place.split(":")[1])
+    while not connected(one.pid, port):
+        pass
+    far.end(signal.SIGKILL)
+    status, _, err = one.end()
+    assert status == 1 and "Unreachable" in err and f"--listen {far.place}" in err, err
+
+
+def test_who_waits_for_unit_0_in_vain_hears_what_units_have_in_common(far: Listening) -> None:
+    with pytest.raises(TimeoutError, match="one POLYDUCT_PROGRAM"):
+        polyduct.open(
+            f"tcp://127.0.0.1:1?gateway={far.place}", "w", shape=8, dtype="u1", layout="block", unit=1, units=2, timeout=0.3
+        )
+
+
+TWIN = """
+import sys, numpy as np, polyduct
+url, unit, fill = sys.argv[1], *map(int, sys.argv[2:4])
+with polyduct.open(url, "w", shape=8, dtype="u1", layout="block", unit=unit, units=2, program="w", timeout=60) as out:
+    out.write(np.full(4, fill, "u1"))
+"""
+
+
+def test_two_programs_of_one_name_each_have_their_own_pipe(far: Listening, start: Callable[..., Any]) -> None:
+    """The second opens while the first waits for its other unit."""
+    receiver = Receiver(2)
+    url = f"{receiver.place}?gateway={far.place}"
+    first = [start(TWIN, url, 0, 1)]
+    far.until(lambda s: len(s) == 1)
+    second = [start(TWIN, url, 0, 2)]
+    far.until(lambda s: len(s) == 2)
+    first.append(start(TWIN, url, 1, 1))
+    for one in first:
+        assert one.end()[0] == 0
+    second.append(start(TWIN, url, 1, 2))
+    for one in second:
+        assert one.end()[0] == 0
+    assert receiver.all() == [bytes([1] * 8), bytes([2] * 8)]
+
+
+def test_gateways_are_called_by_a_name_or_a_place(far: Listening, port: int) -> None:
+    with socket_at() as (_, place):
+        dead = place.removeprefix("tcp://")
+    both = far.ask("status", f"{far.place},{dead}", "--json")
+    assert both.returncode == 0 and dead in both.stderr
+    assert [json.loads(one)["gateway"] for one in json_objects(both.stdout)] == [far.place]
+    for words in (("status", "a b"), ("status", "a,b"), ("pause", f"{far.place},{dead}", 1), ("close", "a:b", 1)):
+        asked = far.ask(*words)
+        assert asked.returncode == 2 and "HOST:PORT" in asked.stderr, asked.stderr
+    one = subprocess.Popen([COMMAND, "gateway", f"any-{os.getpid()}", "--listen", ":0"], stderr=subprocess.PIPE, text=True)
+    assert one.stderr is not None
+    said = one.stderr.readline()
+    found = re.search(r"gateway=HOST:([0-9]+)", said)
+    assert found is not None and int(found[1]) > 0, said
+    assert far.ask("status", f"127.0.0.1:{found[1]}").returncode == 0
+    one.send_signal(signal.SIGTERM)
+    assert one.wait(30) == 0
+    one.stderr.close()
 
 
 def test_several_streams_of_a_program_open_at_once(far: Listening) -> None:

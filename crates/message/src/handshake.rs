@@ -24,7 +24,7 @@ const HEADER: usize = 8;
 const MAGIC: [u8; 4] = *b"PDUC";
 /// The version of all meetings: of what is said in these messages, whatever meets, and where units meet
 /// across hosts.
-pub const VERSION: u16 = 20;
+pub const VERSION: u16 = 21;
 
 /// What the header of a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,6 +50,14 @@ pub enum PipeError {
         /// What went wrong.
         source: Box<net::LinkFault>,
     },
+    /// Who knows where the pipe is does not say so.
+    #[error("{name}: who knows where it is could not be reached: {source}", name = named(pipe))]
+    NoDirectory {
+        /// The pipe.
+        pipe: String,
+        /// What went wrong.
+        source: Box<net::LinkFault>,
+    },
     /// All reader programs have closed; nobody will take further steps.
     #[error("{name}: every reader has closed; no reader is left for step {step} (open the writer with \
         readers=\"any\" where readers come and go; a reader that another one is to follow is opened with on_loss=\"wait\" and leaves by abort() instead of close())", name = named(pipe))]
@@ -153,6 +161,7 @@ impl PipeError {
             Refused { pipe, .. } | Stranger { pipe, .. } | Domain { pipe, .. } | System { pipe, .. } => {
                 Some(pipe)
             }
+            NoDirectory { pipe, .. } => Some(pipe),
         }
     }
 

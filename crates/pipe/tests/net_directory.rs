@@ -6,6 +6,7 @@ use common::net::{place, trust};
 use common::{reader_options, writer_options};
 use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::link::net::LinkFault;
+use polyduct_message::meeting::Within;
 use polyduct_os::OsError;
 use polyduct_pipe::net::{Directory, Entry, PipeAddress};
 use polyduct_pipe::{Expect, Given, Options, PipeError, Reader, Writer};
@@ -32,7 +33,7 @@ impl Directory for Table {
         Ok(Ipv4Addr::LOCALHOST.into())
     }
 
-    fn enter(&self, pipe: &str, at: SocketAddr) -> Result<Option<Entry>, LinkFault> {
+    fn enter(&self, pipe: &str, at: SocketAddr, _: Within<'_>) -> Result<Option<Entry>, LinkFault> {
         let mut table = self.0.lock().unwrap();
         if table.contains_key(pipe) {
             return Ok(None);
@@ -41,7 +42,7 @@ impl Directory for Table {
         Ok(Some(Box::new(Line(self.clone(), pipe.to_owned()))))
     }
 
-    fn find(&self, pipe: &str) -> Result<Option<SocketAddr>, LinkFault> {
+    fn find(&self, pipe: &str, _: Within<'_>) -> Result<Option<SocketAddr>, LinkFault> {
         Ok(self.0.lock().unwrap().get(pipe).copied())
     }
 }
@@ -54,11 +55,11 @@ impl Directory for Nowhere {
         Err(OsError::PeerClosed.into())
     }
 
-    fn enter(&self, _: &str, _: SocketAddr) -> Result<Option<Entry>, LinkFault> {
+    fn enter(&self, _: &str, _: SocketAddr, _: Within<'_>) -> Result<Option<Entry>, LinkFault> {
         Err(OsError::PeerClosed.into())
     }
 
-    fn find(&self, _: &str) -> Result<Option<SocketAddr>, LinkFault> {
+    fn find(&self, _: &str, _: Within<'_>) -> Result<Option<SocketAddr>, LinkFault> {
         Err(OsError::PeerClosed.into())
     }
 }
@@ -109,7 +110,7 @@ fn who_was_told_of_a_unit_0_that_is_gone_is_told_of_the_next() {
     let table = Table::default();
     // Nobody listens there any more.
     let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let entry = table.enter("test", gone).unwrap().unwrap();
+    let entry = table.enter("test", gone, Within::time(Duration::ZERO)).unwrap().unwrap();
     let (place, trust) = (known(table.clone()), &trust(true));
     let data = Dataset::new(&[4], ElemType::U8).unwrap();
     std::thread::scope(|s| {
@@ -143,13 +144,14 @@ fn waits_end_and_a_directory_that_is_not_reached_is_an_error() {
     let place = known(table.clone());
     let error = Reader::open((&place, &trust), "*", &Expect::default(), &reader).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
-    let _entry = table.enter("test", SocketAddr::from(([127, 0, 0, 1], 1))).unwrap().unwrap();
+    let _entry =
+        table.enter("test", SocketAddr::from(([127, 0, 0, 1], 1)), Within::time(soon)).unwrap().unwrap();
     let error = Writer::open((&place, &trust), &given, "*", &writer).map(drop).unwrap_err();
     assert!(matches!(error, PipeError::Port(PortError::Timeout { .. })), "{error}");
     assert!(error.to_string().contains("another pipe of this name"), "{error}");
     let place = known(Nowhere);
     let error = Writer::open((&place, &trust), &given, "*", &writer).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::Link { .. }), "{error}");
+    assert!(matches!(error, PipeError::NoDirectory { .. }), "{error}");
     let error = Reader::open((&place, &trust), "*", &Expect::default(), &reader).map(drop).unwrap_err();
-    assert!(matches!(error, PipeError::Link { .. }), "{error}");
+    assert!(matches!(error, PipeError::NoDirectory { .. }), "{error}");
 }

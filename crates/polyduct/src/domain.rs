@@ -133,7 +133,7 @@ fn network(name: &str, join: &Join) -> Result<Option<Network>, Error> {
     let Some(url::Meeting { transport, host, port }) = url::meeting(name)? else { return Ok(None) };
     let trust = join.trust.clone().map_or_else(Trust::from_env, Ok);
     let Trust { key, trusted_network } =
-        trust.map_err(|source| Error::Key { url: name.to_owned(), source })?;
+        trust.map_err(|source| Error::Key { what: format!("domain {name}"), source })?;
     let (start, limit) = (clock::now(), join.open_timeout.unwrap_or(Options::new("", 0, 1).open_timeout));
     let found = resolve_while(&host, port, || {
         if join.interrupt.as_ref().is_some_and(|ask| ask()) {

@@ -30,14 +30,14 @@ pub enum Error {
         /// What would have been understood.
         why: String,
     },
-    /// A domain across hosts has no key that its units could know each other by.
+    /// A domain, a gateway or a stream across hosts has no key by which those who meet there know each other.
     #[error(
-        "domain {url}: {source}; a domain across hosts needs one secret in all its units: make it with \
-        `openssl rand -hex 32` and put it into POLYDUCT_JOB_KEY"
+        "{what}: {source}; those who meet across hosts need one secret: make it with `openssl rand -hex 32` and put it \
+        into POLYDUCT_JOB_KEY everywhere"
     )]
     Key {
-        /// The domain.
-        url: String,
+        /// What has none.
+        what: String,
         /// What is wrong with the key.
         source: polyduct_message::link::key::KeyError,
     },

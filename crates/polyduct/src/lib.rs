@@ -45,7 +45,9 @@ mod writer;
 pub mod gateway {
     #[doc(hidden)]
     pub use crate::streams::{an_ask, understands};
-    pub use crate::streams::{command, members, reshuffling, serve, status, tell, Command, Reshuffling};
+    pub use crate::streams::{
+        command, is_name, members, reshuffling, serve, status, tell, Command, GatewayAt, Reshuffling,
+    };
     pub use polyduct_stream::control::{State, Status, StreamStatus, WaitsFor};
 }
 

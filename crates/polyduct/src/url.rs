@@ -1,6 +1,6 @@
 //! Parses the names of ports and domains.
 
-use crate::streams::{Form, StreamTarget};
+use crate::streams::{is_name, Form, GatewayAt, StreamTarget};
 use crate::Error;
 use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::PipeAddress;
@@ -196,8 +196,13 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     if let Some((scheme @ ("tcp" | "udp" | "rtp" | "stream" | "display"), rest)) = url.split_once("://") {
         return match stream(scheme, rest) {
             Ok(mut target) => {
-                let usual = || get("POLYDUCT_GATEWAY").filter(|name| is_gateway(name) || are_places(name));
-                target.gateway = target.gateway.or_else(usual);
+                let usual = get("POLYDUCT_GATEWAY").filter(|_| target.gateways.is_empty());
+                match usual.map_or(Ok(Vec::new()), |usual| GatewayAt::all(&usual)) {
+                    Ok(usual) => target.gateways.extend(usual),
+                    Err(expected) => {
+                        return bad(&format!("POLYDUCT_GATEWAY is set: expected {expected} in it"))
+                    }
+                }
                 Ok(Target::Stream(target))
             }
             Err((at, why)) => bad(&format!("{why} at character {}", scheme.len() + "://".len() + at)),
@@ -330,16 +335,12 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 "no" => target.reshuffle = Some(false),
                 _ => return wrong("yes or no"),
             },
-            "gateway" => {
-                match value {
-                    name if is_gateway(name) || are_places(name) => target.gateway = Some(name.to_owned()),
-                    _ => return wrong(
-                        "a gateway's name: 1 to 40 letters, digits, ., _ and -, or HOST:PORT[,HOST:PORT,...]",
-                    ),
-                }
-            }
+            "gateway" => match GatewayAt::all(value) {
+                Ok(gateways) => target.gateways = gateways,
+                Err(expected) => return wrong(expected),
+            },
             "part" if protocol == Protocol::Display => match value {
-                name if is_gateway(name) => target.part = Some(name.to_owned()),
+                name if is_name(name) => target.part = Some(name.to_owned()),
                 _ => return wrong(NAMES),
             },
             _ => match tie(&mut target.ties, name, value) {
@@ -379,7 +380,7 @@ enum Tied {
 
 /// Understands an option that ties a stream to others.
 fn tie(ties: &mut Ties, name: &str, value: &str) -> Tied {
-    let called = || Some(value).filter(|name| is_gateway(name)).map(str::to_owned);
+    let called = || Some(value).filter(|name| is_name(name)).map(str::to_owned);
     let (is, expected) = match name {
         "connection" => (called().map(|name| ties.connection = Some(name)), NAMES),
         "after" => (called().map(|name| ties.after = Some(name)), NAMES),
@@ -402,19 +403,9 @@ fn tie(ties: &mut Ties, name: &str, value: &str) -> Tied {
     is.map_or(Tied::Wrong(expected), |()| Tied::Is)
 }
 
-/// Whether a gateway may have this name.
-pub fn is_gateway(name: &str) -> bool {
-    (1..=40).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-}
-
 /// Understands `HOST:PORT`, an IPv6 address in brackets.
 pub fn host_port(text: &str) -> Option<(String, u16)> {
     socket(text).ok().filter(|(.., end)| *end == text.len()).map(|(host, port, _)| (host, port))
-}
-
-/// Whether these are the places of one to 16 gateways.
-fn are_places(text: &str) -> bool {
-    text.split(',').count() <= 16 && text.split(',').all(|place| host_port(place).is_some())
 }
 
 /// Understands the `HOST:PORT` at the beginning, an IPv6 address in brackets; gives both, and the byte where

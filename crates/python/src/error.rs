@@ -140,6 +140,7 @@ fn pipe(error: &PipeError) -> Class {
         PipeError::Key { .. } => no_key(),
         PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),
+        PipeError::NoDirectory { .. } => ("Unreachable", vec![]),
         PipeError::System { source, unit, .. } => {
             let (class, mut attributes) = system(source);
             attributes.extend(this(unit));

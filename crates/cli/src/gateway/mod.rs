@@ -3,12 +3,15 @@
 mod status;
 
 use crate::text::say;
-use polyduct::gateway::{command, serve, Command};
+use polyduct::gateway::{command, serve, Command, GatewayAt};
 use polyduct::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// Descriptors that a gateway may have.
+const OPEN_FILES: u64 = 8192;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -47,8 +50,9 @@ enum What {
 
 #[derive(clap::Args)]
 struct StreamArgs {
-    /// The gateway.
-    name: String,
+    /// The gateway: NAME, NAME/1 for the second of a name, or HOST:PORT, where it listens.
+    #[arg(value_parser = one)]
+    name: GatewayAt,
     /// The stream's number, as `status` shows it.
     stream: u32,
 }
@@ -111,10 +115,19 @@ fn tell(which: &StreamArgs, what: Command) -> Result<bool, Error> {
     command(&which.name, &job(), which.stream, what).map(|()| true)
 }
 
+/// One gateway.
+fn one(text: &str) -> Result<GatewayAt, String> {
+    text.parse().map_err(|expected| format!("expected {expected}"))
+}
+
 /// Where a gateway listens.
 fn address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
         return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    if let Some(host) = text.strip_suffix(":0") {
+        // Whichever port is free.
+        return address(&format!("{host}:1")).map(|addr| (addr.ip(), 0).into());
     }
     let (host, port) = polyduct::url::host_port(text).ok_or("expected HOST:PORT or :PORT")?;
     let mut found = (host.as_str(), port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?;
@@ -122,22 +135,28 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn run(name: &str, listen: Option<SocketAddr>, quiet: bool) -> Result<bool, Error> {
-    if !polyduct::url::is_gateway(name) {
-        let what = format!("{name:?} is no name of a gateway: expected 1 to 40 letters, digits, ., _ and -");
-        return Err(Error::Misuse { what });
-    }
     let over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !crate::signals::is_ignored(*signal))
     {
         // Without it the signal ends the process as it is.
         let _ = signal_hook::flag::register(signal, over.clone());
     }
-    let ready = |member: &str| {
-        let there = listen.map(|addr| format!(", or, on other hosts, gateway={addr}")).unwrap_or_default();
-        if quiet {
-            return;
+    // Each connection has descriptors of its own.
+    crate::run::launch::set_open_files(OPEN_FILES);
+    let ready = |member: &GatewayAt, at: Option<SocketAddr>| {
+        let there = at.map(|at| match at.ip().is_unspecified() {
+            true => format!(
+                ", or, on other hosts, gateway=HOST:{}, where HOST is this one's name or address",
+                at.port()
+            ),
+            false => format!(", or, on other hosts, gateway={at}"),
+        });
+        if !quiet {
+            say!(
+                "gateway {member} carries streams whose places say gateway={name}{}",
+                there.unwrap_or_default()
+            );
         }
-        say!("gateway {member} carries streams whose places say gateway={name}{there}");
     };
     serve(name, &job(), listen, ready, &|| over.load(Ordering::Relaxed)).map(|()| true)
 }

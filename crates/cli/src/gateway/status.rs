@@ -1,7 +1,7 @@
 //! `polyduct gateway status`.
 
-use crate::text::{bytes, plain, print, print_json, seconds, table};
-use polyduct::gateway::{members, status as ask, State, Status, StreamStatus, WaitsFor};
+use crate::text::{bytes, plain, print, print_json, say, seconds, table};
+use polyduct::gateway::{members, status as ask, GatewayAt, State, Status, StreamStatus, WaitsFor};
 use polyduct::Error;
 use std::collections::BTreeMap;
 use std::io::{stdout, IsTerminal};
@@ -10,14 +10,24 @@ use std::time::{Duration, Instant};
 /// Arguments.
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// The gateway.
-    name: String,
+    /// The gateways: NAME for all of that name on this host, NAME/1 for the second of them, or HOST:PORT[,HOST:PORT,...], where
+    /// they listen.
+    #[arg(value_parser = all)]
+    name: Which,
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
     /// Show it again and again, each so many seconds.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = every)]
     watch: Option<Duration>,
+}
+
+/// Gateways that are looked at together.
+#[derive(Clone)]
+struct Which(Vec<GatewayAt>);
+
+fn all(text: &str) -> Result<Which, String> {
+    GatewayAt::all(text).map(Which).map_err(|expected| format!("expected {expected}"))
 }
 
 fn every(text: &str) -> Result<Duration, String> {
@@ -31,12 +41,28 @@ fn every(text: &str) -> Result<Duration, String> {
 /// There is no such gateway.
 pub fn status(args: &StatusArgs, job: &str) -> Result<bool, Error> {
     let mut before: BTreeMap<String, (Instant, Status)> = BTreeMap::new();
+    let Which(all) = &args.name;
     loop {
-        // One that ends meanwhile is not there.
-        let (now, names) = (Instant::now(), members(&args.name, job).into_iter());
-        let mut found: Vec<_> = names.filter_map(|name| ask(&name, job).ok().map(|it| (name, it))).collect();
-        if found.is_empty() {
-            found.push((args.name.clone(), ask(&args.name, job)?));
+        let (now, mut names) = (Instant::now(), members(all, job));
+        if names.is_empty() {
+            // It says that there is none.
+            names.extend(all.first().cloned());
+        }
+        let (mut found, mut gone) = (Vec::new(), None);
+        for one in &names {
+            match ask(one, job) {
+                Ok(status) => found.push((one.to_string(), status)),
+                Err(error) => {
+                    // Of a name, one that has ended meanwhile is not there; of a place, people hear of it.
+                    if one.place().is_some() && names.len() > 1 {
+                        say!("{error}");
+                    }
+                    gone.get_or_insert(error);
+                }
+            }
+        }
+        if let (true, Some(error)) = (found.is_empty(), gone) {
+            return Err(error);
         }
         let printed = match args.json {
             true => found.iter().all(|(gateway, status)| print_json(&Member { gateway, status })),

@@ -3,7 +3,7 @@
 use super::launch::Group;
 use super::plan::OWN_VARIABLES;
 use super::start::{OrCannot, StartError};
-use polyduct::gateway::members;
+use polyduct::gateway::{is_name, members, GatewayAt};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -28,7 +28,7 @@ pub struct Gateways {
 /// Understands `NAME` and `NAME=COUNT`.
 pub fn parse(text: &str) -> Result<Gateways, String> {
     let (name, count) = text.split_once('=').unwrap_or((text, "1"));
-    if !polyduct::url::is_gateway(name) {
+    if !is_name(name) {
         return Err("expected a name of 1 to 40 letters, digits, ., _ and -".into());
     }
     let count = count.parse().ok().filter(|count| (1..=16).contains(count));
@@ -38,7 +38,8 @@ pub fn parse(text: &str) -> Result<Gateways, String> {
 /// Starts them in the group of the run, whose end is theirs, and waits until they are there.
 pub fn start(gateways: &Gateways, group: &Group, job: &str) -> Result<(), StartError> {
     let Gateways { name, count } = gateways;
-    let before = members(name, job).len();
+    let all = [GatewayAt::Name(name.clone())];
+    let before = members(&all, job).len();
     let one = |_| {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("launch").args(["--parent", &std::process::id().to_string(), "--"]);
@@ -52,7 +53,7 @@ pub fn start(gateways: &Gateways, group: &Group, job: &str) -> Result<(), StartE
     let begun = (0..*count).map(one).collect::<io::Result<Vec<Child>>>();
     let mut begun = begun.or_cannot(|| format!("start gateway {name}"))?;
     let start = Instant::now();
-    while members(name, job).len() < before + count {
+    while members(&all, job).len() < before + count {
         let ended = begun.iter_mut().any(|one| matches!(one.try_wait(), Ok(Some(_))));
         if ended || start.elapsed() > PATIENCE {
             let why = if ended { "it has ended" } else { "it is not there in time" };

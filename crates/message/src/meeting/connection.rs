@@ -3,6 +3,7 @@
 use super::CROWDED;
 use crate::handshake::{Bad, Incoming, Protocol};
 use polyduct_os::{
+    clock,
     poll::{poll, EventFd, PollItem},
     process::PidFd,
     socket::{Conn, Sent, MESSAGE_LIMIT},
@@ -18,6 +19,33 @@ pub const RETRY: (Duration, Duration) = (Duration::from_micros(500), Duration::f
 pub const GRACE: Duration = Duration::from_millis(500);
 /// How often a wait looks for an interrupt.
 pub const SLICE: Duration = Duration::from_millis(100);
+
+/// How long to wait, and what may end a wait before.
+#[derive(Clone, Copy)]
+pub struct Within<'a> {
+    /// The longest wait.
+    pub most: Duration,
+    /// Asked now and then: give up?
+    pub gives_up: &'a dyn Fn() -> bool,
+}
+
+impl Within<'_> {
+    /// No longer than this, and nothing ends it before.
+    pub fn time(most: Duration) -> Within<'static> {
+        Within { most, gives_up: &|| false }
+    }
+
+    /// What is left of a wait since then; `None` where it is over.
+    pub fn left(&self, since: Duration) -> Option<Self> {
+        let most = self.most.checked_sub(clock::now().saturating_sub(since))?;
+        (!most.is_zero() && !(self.gives_up)()).then_some(Within { most, ..*self })
+    }
+
+    /// The time of one look, after which [`gives_up`](Within::gives_up) is asked again.
+    pub fn slice(&self) -> Duration {
+        self.most.min(SLICE)
+    }
+}
 
 /// Why a connection is of no further use.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ mod connections;
 mod gathering;
 mod roll;
 
-pub use connection::{later, pause, Connection, Failure, Patience, GRACE, RETRY, SLICE};
+pub use connection::{later, pause, Connection, Failure, Patience, Within, GRACE, RETRY, SLICE};
 pub use connections::{ConnId, Connections, Heard, Ready, Shared, STRANGERS};
 pub use gathering::Gathering;
 pub use roll::{Member, Roll, OWN};

@@ -10,7 +10,7 @@ use polyduct_message::link::hello::{Carrier, Identity};
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::{socket, LinkFault};
 use polyduct_message::link::noise::Terms;
-use polyduct_message::meeting::{later, RETRY};
+use polyduct_message::meeting::{later, Within, RETRY};
 use polyduct_port::{Options, PortError};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -41,14 +41,14 @@ pub trait Directory: Send + Sync {
     /// Has others find the pipe at this address until the entry is dropped; `None` while there is another of that name.
     ///
     /// # Errors
-    /// As [`own_ip`](Directory::own_ip).
-    fn enter(&self, pipe: &str, at: SocketAddr) -> Result<Option<Entry>, LinkFault>;
+    /// As [`own_ip`](Directory::own_ip); the time is over, or the caller gives up.
+    fn enter(&self, pipe: &str, at: SocketAddr, within: Within<'_>) -> Result<Option<Entry>, LinkFault>;
 
-    /// Where the pipe is; `None` where it is not yet.
+    /// Where the pipe is; `None` where it is not yet, of which it may wait a while to be sure.
     ///
     /// # Errors
-    /// As [`own_ip`](Directory::own_ip).
-    fn find(&self, pipe: &str) -> Result<Option<SocketAddr>, LinkFault>;
+    /// As [`enter`](Directory::enter).
+    fn find(&self, pipe: &str, within: Within<'_>) -> Result<Option<SocketAddr>, LinkFault>;
 }
 
 /// A pipe that is found while this is there.
@@ -86,19 +86,11 @@ impl PipeAddress {
     pub(super) fn resolve(&self, options: &Options, start: Duration) -> Result<Vec<SocketAddr>, PipeError> {
         check_name(&self.name)?;
         if let Some(directory) = &self.directory {
-            let mut pause = RETRY.0;
-            loop {
-                if let Some(at) = directory.find(&self.name).map_err(self.unreached())? {
-                    return Ok(vec![at]);
-                }
-                wait(
-                    &self.to_string(),
-                    &format!("{HOST} to open the pipe{ORDER}"),
-                    options,
-                    start,
-                    &mut pause,
-                )?;
-            }
+            let what = format!(
+                "{HOST} to open the pipe{ORDER}; units on several hosts belong to one program where all have one POLYDUCT_PROGRAM"
+            );
+            let at = self.within(&what, options, start, |within| directory.find(&self.name, within))?;
+            return Ok(vec![at]);
         }
         let host: String = self.host.chars().take(100).collect();
         // What never can be one is not waited for.
@@ -122,7 +114,7 @@ impl PipeAddress {
         match &self.directory {
             Some(directory) => {
                 check_name(&self.name)?;
-                let ip = directory.own_ip().map_err(self.unreached())?;
+                let ip = directory.own_ip().map_err(|fault| self.unreached(fault))?;
                 Ok(vec![SocketAddr::new(ip, 0)])
             }
             None => self.resolve(options, start),
@@ -137,25 +129,49 @@ impl PipeAddress {
         start: Duration,
     ) -> Result<Option<Entry>, PipeError> {
         let Some(directory) = &self.directory else { return Ok(None) };
+        let what = "another pipe of this name to have opened";
+        self.within(what, options, start, |within| directory.enter(&self.name, at, within)).map(Some)
+    }
+
+    /// Where unit 0 is by now, where somebody knows.
+    pub(super) fn now(&self, options: &Options, start: Duration) -> Result<Option<SocketAddr>, PipeError> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        self.once("where the pipe is", options, start, |within| directory.find(&self.name, within))
+    }
+
+    /// Asks the directory until it has an answer.
+    fn within<T>(
+        &self,
+        what: &str,
+        options: &Options,
+        start: Duration,
+        ask: impl Fn(Within<'_>) -> Result<Option<T>, LinkFault>,
+    ) -> Result<T, PipeError> {
         let mut pause = RETRY.0;
         loop {
-            if let Some(entry) = directory.enter(&self.name, at).map_err(self.unreached())? {
-                return Ok(Some(entry));
+            if let Some(answer) = self.once(what, options, start, &ask)? {
+                return Ok(answer);
             }
-            let what = "another pipe of this name to have opened";
             wait(&self.to_string(), what, options, start, &mut pause)?;
         }
     }
 
-    /// Where unit 0 is by now, where somebody knows.
-    pub(super) fn now(&self) -> Result<Option<SocketAddr>, PipeError> {
-        let found = self.directory.as_ref().map(|directory| directory.find(&self.name));
-        found.map_or(Ok(None), |found| found.map_err(self.unreached()))
+    /// Asks the directory, in the time that is left.
+    fn once<T>(
+        &self,
+        what: &str,
+        options: &Options,
+        start: Duration,
+        ask: impl Fn(Within<'_>) -> Result<Option<T>, LinkFault>,
+    ) -> Result<Option<T>, PipeError> {
+        let pipe = self.to_string();
+        let left = || check_patience(&pipe, options, start, Duration::ZERO, what);
+        let answer = ask(Within { most: left()?, gives_up: &|| options.is_interrupted() });
+        answer.map_err(|fault| left().err().unwrap_or_else(|| self.unreached(fault)))
     }
 
-    fn unreached(&self) -> impl Fn(LinkFault) -> PipeError {
-        let (pipe, peer) = (self.to_string(), format!("the gateway at {}:{}", self.host, self.port));
-        move |source| PipeError::Link { pipe: pipe.clone(), peer: peer.clone(), source: source.into() }
+    fn unreached(&self, source: LinkFault) -> PipeError {
+        PipeError::NoDirectory { pipe: self.to_string(), source: source.into() }
     }
 
     /// How the units of this pipe reach each other in its domain: unit 0 at `root`, where it listens at

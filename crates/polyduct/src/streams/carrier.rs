@@ -1,11 +1,13 @@
 //! What a port of a stream has besides its pipe: the gateway that carries it.
 
+use super::control::{self, Sought};
 use super::meet::Pipe;
 use super::work::Job;
-use super::{control, reducers, reshuffle, show, talk, Form, StreamTarget};
-use crate::{url, Error};
+use super::{reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
+use crate::Error;
 use polyduct_message::hash::fnv1a;
-use polyduct_message::link::key::Trust;
+use polyduct_message::link::key::{self, Trust};
+use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError};
@@ -26,6 +28,8 @@ pub(crate) struct Carrier {
     place: String,
     direction: Direction,
     pipe: Pipe,
+    /// Where gateways listen: by which number its own know the pipe.
+    drawn: Option<u64>,
     thread: Option<Thread>,
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
@@ -138,18 +142,17 @@ impl Carrier {
     /// Has the job done: by a thread of this process, or by a gateway that is one of its own.
     fn carry(&mut self, job: Job, options: &Options, trust: Option<Trust>) -> Result<(), Error> {
         let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
-        match &job.target.gateway {
-            None => {
+        match &job.target.gateways[..] {
+            [] => {
                 let reached = job.reach(trust, &again)?;
                 tell(job.note(&reached));
                 let work: Work = Box::new(move |stop| job.run(reached, stop));
                 self.thread = Some(self.start("polyduct-gateway", work)?);
             }
-            Some(gateway) => {
-                let meets = meets(&job.target).map(str::to_owned);
-                let trust = talk::trust(meets.as_deref().unwrap_or(gateway), trust)?;
-                let job = Job { meets, ..job.clone() };
-                let (handed, note) = control::hand_over(gateway, &job, trust.as_ref(), &again)?;
+            [first, ..] => {
+                let trust = talk::trust(first, trust)?;
+                let meets = meets(&job.target).map(|gateway| (gateway.clone(), self.drawn));
+                let (handed, note) = control::hand_over(&Job { meets, ..job }, trust.as_ref(), &again)?;
                 tell(note);
                 let work: Work = Box::new(move |stop| handed.wait(&|| stop.load(Ordering::Relaxed)));
                 self.thread = Some(self.start("polyduct-gateway", work)?);
@@ -168,12 +171,19 @@ impl Carrier {
         let meets = meets(target);
         let trust = meets.map_or(Ok(None), |gateway| talk::trust(gateway, trust))?;
         let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
-        let named = |name: String| match meets.zip(trust.as_ref()) {
-            None => Ok(Pipe::Here(name)),
+        let mut drawn = None;
+        if meets.is_some() && options.unit == 0 {
+            let mut number = [0; 8];
+            key::random(&mut number).map_err(|e| StreamError::System { what: e.to_string() })?;
+            drawn = Some(u64::from_le_bytes(number));
+        }
+        let named = |pipe: String| match meets.zip(trust.as_ref()) {
+            None => Ok(Pipe::Here(pipe)),
             Some((gateway, trust)) => {
-                let at = (gateway, &options.job[..], &place[..]);
-                let pipe = Pipe::there(&name, at, trust, (options.open_timeout, &again));
-                pipe.inspect_err(|_| leave(&name, options.unit))
+                let within = Within { most: options.open_timeout, gives_up: &again };
+                let sought = Sought { job: options.job.clone(), pipe: pipe.clone(), drawn };
+                let there = Pipe::there(sought, (gateway, &place), trust, within);
+                there.inspect_err(|_| leave(&pipe, options.unit))
             }
         };
         let pipe = named(pipe_name(&place, options))?;
@@ -181,6 +191,7 @@ impl Carrier {
             place,
             direction,
             pipe,
+            drawn,
             thread: None,
             outcome: None,
             unit: options.unit,
@@ -243,6 +254,14 @@ impl Carrier {
     /// Says of an error of the pipe what it means for the stream: units that are not told why by their gateway know
     /// at least where it was going.
     pub fn explain(&mut self, error: PipeError) -> Error {
+        let error = match (error, &self.pipe) {
+            (PipeError::NoDirectory { source, .. }, Pipe::There(at, _)) => {
+                let (place, gateway) =
+                    (self.place.clone(), GatewayAt::Place(at.host.clone(), at.port).to_string());
+                return StreamError::NoGatewayThere { place, gateway, source: source.into() }.into();
+            }
+            (error, _) => error,
+        };
         let gone = match &error {
             PipeError::ReadersGone { .. } => true,
             PipeError::Port(PortError::PeerAborted { peer, .. } | PortError::PeerLost { peer, .. }) => {
@@ -314,8 +333,8 @@ impl Drop for Carrier {
 }
 
 /// The gateway that all units know, if it is at a place: they are told there where others are.
-fn meets(target: &StreamTarget) -> Option<&str> {
-    target.gateway.as_deref()?.split(',').next().filter(|place| url::host_port(place).is_some())
+fn meets(target: &StreamTarget) -> Option<&GatewayAt> {
+    target.gateways.first().filter(|gateway| gateway.place().is_some())
 }
 
 /// Says where something is shown: whoever started the program looks there.

@@ -4,13 +4,15 @@
 //! ```no_run
 //! use polyduct::gateway;
 //!
-//! for stream in gateway::status("north", "")?.streams {
+//! let north = gateway::GatewayAt::Name("north".into());
+//! for stream in gateway::status(&north, "")?.streams {
 //!     println!("{} {} steps", stream.name, stream.steps);
 //! }
-//! gateway::command("north", "", 3, gateway::Command::Pause)?;
+//! gateway::command(&north, "", 3, gateway::Command::Pause)?;
 //! # Ok::<(), polyduct::Error>(())
 //! ```
 
+use super::called::{GatewayAt, MEMBERS};
 use super::show;
 use super::talk::{self, Talk};
 use super::work::Job;
@@ -19,6 +21,7 @@ use polyduct_layout::{Dataset, ElemType};
 use polyduct_message::handshake::unpack;
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::LinkFault;
+use polyduct_message::meeting::{Within, SLICE};
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_port::{Array, Options};
@@ -28,9 +31,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a gateway may take for an answer that needs nobody else.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
+const ANSWER: Duration = Duration::from_secs(5);
+/// How much longer than for the other end of a stream its word on that is waited for.
+const WORD: Duration = Duration::from_secs(1);
 
 /// What is done to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,9 +62,20 @@ pub(super) enum Ask {
     /// To tell what a stream goes to something.
     Tell(u32, Vec<String>),
     /// To tell where a pipe is to those who ask, while the connection is there.
-    Enter(String, SocketAddr),
-    /// Where a pipe is.
-    Find(String),
+    Enter(Sought, SocketAddr),
+    /// Where a pipe is; waited for, for a while.
+    Find(Sought),
+}
+
+/// A pipe that units of a program and its gateway meet at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sought {
+    /// The job that its name belongs to.
+    pub job: String,
+    /// Its name.
+    pub pipe: String,
+    /// The number that unit 0 has drawn for it, for those who know it: the gateway comes to no other pipe of the name.
+    pub drawn: Option<u64>,
 }
 
 /// What a gateway answers.
@@ -79,6 +93,8 @@ pub(super) enum Answer {
     Done,
     /// Where a pipe is; `None` where it is not yet.
     At(Option<SocketAddr>),
+    /// It has no room for one more: later.
+    Full,
 }
 
 /// Whether a gateway does what these bytes ask of it, and that it can be planned. For fuzzing.
@@ -105,58 +121,51 @@ pub fn an_ask(url: &str) -> Option<impl Serialize> {
     Some(Ask::Carry(Box::new(Job::new(&target, true, "stream-1-0", &[array], &options))))
 }
 
-/// Gateways of one name on a host, at most.
-const MEMBERS: u32 = 16;
-
-/// What the gateways of a name are called: the first like all of them, and `north/1`, `north/2` and so on.
-pub(super) fn names(gateway: &str) -> impl Iterator<Item = String> + use<'_> {
-    let more = if gateway.contains('/') { 1..1 } else { 1..MEMBERS };
-    std::iter::once(gateway.to_owned()).chain(more.map(move |number| format!("{gateway}/{number}")))
-}
-
-/// Those of them that there are on this host; `job` is that of the name, empty for none. Of places where gateways listen
-/// (`HOST:PORT,HOST:PORT`) all.
-pub fn members(gateway: &str, job: &str) -> Vec<String> {
-    match gateway.contains(':') {
-        true => gateway.split(',').map(str::to_owned).collect(),
-        false => {
-            names(gateway).filter(|name| Talk::open(name, job, None, (ANSWER, &|| false)).is_ok()).collect()
-        }
-    }
+/// Those of gateways that there are: of a name on this host, which is that of a `job` (empty for none), those that answer;
+/// of places all.
+pub fn members(gateways: &[GatewayAt], job: &str) -> Vec<GatewayAt> {
+    let is_there =
+        |one: &GatewayAt| one.place().is_some() || Talk::open(one, job, None, Within::time(ANSWER)).is_ok();
+    gateways.iter().flat_map(GatewayAt::members).filter(is_there).collect()
 }
 
 /// There is no such gateway.
-pub(super) fn none(place: &str, gateway: &str, fault: LinkFault) -> StreamError {
-    let (place, gateway) = (place.to_owned(), gateway.to_owned());
-    match url::host_port(&gateway) {
-        None => StreamError::NoGateway { place, gateway, source: fault.into() },
-        Some(_) => StreamError::NoGatewayThere { place, gateway, source: fault.into() },
+pub(super) fn none(place: &str, at: &GatewayAt, fault: LinkFault) -> StreamError {
+    let (place, gateway) = (place.to_owned(), at.to_string());
+    match at {
+        GatewayAt::Name(_) => StreamError::NoGateway { place, gateway, source: fault.into() },
+        GatewayAt::Place(..) => StreamError::NoGatewayThere { place, gateway, source: fault.into() },
     }
 }
 
 /// A stream that other processes carry.
 pub(super) struct Handed {
-    talks: Vec<(String, Talk)>,
+    talks: Vec<(GatewayAt, Talk)>,
     place: String,
 }
 
-/// Has the gateways of a name carry a stream: returns when they have reached the other end.
+/// Has its gateways carry a stream: returns when they have reached the other end.
 ///
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or what kept one from that.
 pub(super) fn hand_over(
-    gateway: &str,
     job: &Job,
     trust: Option<&Trust>,
-    again: &dyn Fn() -> bool,
+    gives_up: &dyn Fn() -> bool,
 ) -> Result<(Handed, Option<String>), Error> {
-    let mut members = members(gateway, &job.job);
+    let (start, gateways) = (clock::now(), &job.target.gateways);
+    let mut members = members(gateways, &job.job);
     let shares = job.shares(members.len() as u32);
     // Where there is none, the first says so. One after the other: a receiver knows lanes by their order.
-    members.resize_with(members.len().max(1), || gateway.to_owned());
+    if members.is_empty() {
+        members.extend(gateways.first().cloned());
+    }
     let (mut talks, mut notes) = (Vec::new(), None);
     for (member, share) in members.into_iter().zip(shares) {
-        let (talk, note) = hand_to(&member, &Job { share, ..job.clone() }, trust, again)?;
+        // Each waits for the other end itself, and its word is waited for a little longer.
+        let open = job.open.saturating_sub(clock::now().saturating_sub(start));
+        let within = Within { most: open + WORD, gives_up };
+        let (talk, note) = hand_to(&member, &Job { share, open, ..job.clone() }, trust, within)?;
         talks.push((member, talk));
         notes = notes.or(note);
     }
@@ -168,23 +177,20 @@ pub(super) fn hand_over(
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or what kept it from that.
 fn hand_to(
-    gateway: &str,
+    gateway: &GatewayAt,
     job: &Job,
     trust: Option<&Trust>,
-    again: &dyn Fn() -> bool,
+    within: Within<'_>,
 ) -> Result<(Talk, Option<String>), Error> {
-    let (place, name) = (job.target.to_string(), gateway.to_owned());
-    let none = |fault: LinkFault| none(&place, gateway, fault);
-    let mut talk = Talk::open(gateway, &job.job, trust, (job.open, again)).map_err(none)?;
-    talk.say(&Ask::Carry(Box::new(job.clone()))).map_err(none)?;
-    // It waits for the other end itself.
-    let answer = talk.hear::<Answer>(Some(job.open + ANSWER), again);
+    let (place, carry) = (job.target.to_string(), Ask::Carry(Box::new(job.clone())));
+    let (talk, answer) =
+        Talk::ask(gateway, &job.job, trust, &carry, within).map_err(|fault| none(&place, gateway, fault))?;
     let told = |what: String| StreamError::Told { place: place.clone(), reached: false, what };
-    match answer.map_err(none)? {
+    match answer {
         Some(Answer::Reached(note)) => Ok((talk, note)),
         Some(Answer::Failed(why)) => Err(told(why).into()),
-        Some(other) => Err(told(format!("{place}: gateway {name:?} answered {other:?}")).into()),
-        None => Err(told(format!("{place}: gateway {name:?} did not answer in time")).into()),
+        Some(other) => Err(told(format!("{place}: gateway {gateway} answered {other:?}")).into()),
+        None => Err(told(format!("{place}: gateway {gateway} did not answer in time")).into()),
     }
 }
 
@@ -200,15 +206,15 @@ impl Handed {
         while !self.talks.is_empty() {
             let mut still = Vec::new();
             for (gateway, mut talk) in self.talks {
-                let why = match talk.hear::<Answer>(Some(Duration::ZERO), again) {
+                let why = match talk.hear::<Answer>(Within { most: Duration::ZERO, gives_up: again }) {
                     Ok(None) => {
                         still.push((gateway, talk));
                         continue;
                     }
                     Ok(Some(Answer::Ended)) => continue,
                     Ok(Some(Answer::Failed(why))) => why,
-                    Ok(Some(other)) => format!("{place}: gateway {gateway:?} answered {other:?}"),
-                    Err(_) => return Err(told(format!("{place}: gateway {gateway:?} has died"))),
+                    Ok(Some(other)) => format!("{place}: gateway {gateway} answered {other:?}"),
+                    Err(_) => return Err(told(format!("{place}: gateway {gateway} has died"))),
                 };
                 failed.get_or_insert((clock::now(), why));
             }
@@ -228,11 +234,11 @@ impl Handed {
     }
 }
 
-/// What a gateway has: one on this host by its name, of a job (empty for none), or where it listens (`HOST:PORT`).
+/// What a gateway has: one on this host, whose name is that of a `job` (empty for none), or one that listens somewhere.
 ///
 /// # Errors
 /// [`Error::Stream`] where there is no such gateway.
-pub fn status(gateway: &str, job: &str) -> Result<Status, Error> {
+pub fn status(gateway: &GatewayAt, job: &str) -> Result<Status, Error> {
     let place = format!("gateway {gateway}");
     let wrong = |what: String| StreamError::System { what: format!("{place}: {what}") };
     match ask(gateway, job, &Ask::Status)? {
@@ -245,7 +251,7 @@ pub fn status(gateway: &str, job: &str) -> Result<Status, Error> {
 ///
 /// # Errors
 /// [`Error::Stream`]: there is no such gateway, or it refuses that.
-pub fn command(gateway: &str, job: &str, stream: u32, what: Command) -> Result<(), Error> {
+pub fn command(gateway: &GatewayAt, job: &str, stream: u32, what: Command) -> Result<(), Error> {
     done(gateway, job, &Ask::Do(stream, what))
 }
 
@@ -254,11 +260,11 @@ pub fn command(gateway: &str, job: &str, stream: u32, what: Command) -> Result<(
 ///
 /// # Errors
 /// As [`command`].
-pub fn tell(gateway: &str, job: &str, stream: u32, what: &[String]) -> Result<(), Error> {
+pub fn tell(gateway: &GatewayAt, job: &str, stream: u32, what: &[String]) -> Result<(), Error> {
     done(gateway, job, &Ask::Tell(stream, what.to_vec()))
 }
 
-fn done(gateway: &str, job: &str, what: &Ask) -> Result<(), Error> {
+fn done(gateway: &GatewayAt, job: &str, what: &Ask) -> Result<(), Error> {
     let wrong = |what: String| StreamError::System { what: format!("gateway {gateway}: {what}") };
     match ask(gateway, job, what)? {
         Answer::Done => Ok(()),
@@ -267,12 +273,10 @@ fn done(gateway: &str, job: &str, what: &Ask) -> Result<(), Error> {
     }
 }
 
-fn ask(gateway: &str, job: &str, what: &Ask) -> Result<Answer, Error> {
-    let none = |fault: LinkFault| none(&format!("gateway {gateway}"), gateway, fault);
+fn ask(gateway: &GatewayAt, job: &str, what: &Ask) -> Result<Answer, Error> {
     let trust = talk::trust(gateway, None)?;
-    let mut talk = Talk::open(gateway, job, trust.as_ref(), (ANSWER, &|| false)).map_err(none)?;
-    talk.say(what).map_err(none)?;
-    let answer = talk.hear(Some(ANSWER), &|| false).map_err(none)?;
+    let asked = Talk::ask(gateway, job, trust.as_ref(), what, Within::time(ANSWER));
+    let (_, answer) = asked.map_err(|fault| none(&format!("gateway {gateway}"), gateway, fault))?;
     let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };
     Ok(answer.ok_or_else(late)?)
 }

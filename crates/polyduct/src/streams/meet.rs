@@ -1,20 +1,23 @@
 //! The pipe between a program and its gateway: by its name where both are on one host, else where the gateway says.
 
-use super::control::{none, Answer, Ask};
-use super::talk::{Talk, CONNECTS};
-use crate::{url, Error};
+use super::called::GatewayAt;
+use super::control::{none, Answer, Ask, Sought};
+use super::talk::Talk;
+use crate::Error;
 use polyduct_message::link::key::Trust;
 use polyduct_message::link::net::LinkFault;
-use polyduct_os::OsError;
+use polyduct_message::meeting::Within;
+use polyduct_message::LinkError;
+use polyduct_os::{clock, poll::poll, OsError};
 use polyduct_pipe::net::{Directory, Entry, PipeAddress};
 use polyduct_pipe::{At, Options};
 use polyduct_stream::StreamError;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a gateway may take to say where a pipe is.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How often a gateway is asked where a pipe is, at most.
+const REST: Duration = Duration::from_millis(100);
 
 /// A pipe between a program and its gateway.
 #[derive(Clone, Debug)]
@@ -26,24 +29,24 @@ pub enum Pipe {
 }
 
 impl Pipe {
-    /// Of this name, where a gateway that listens at `gateway` (`HOST:PORT`) knows it among those of a job; for a
-    /// stream to or from a place.
+    /// The pipe that is sought, where a gateway knows it that listens somewhere; for a stream to or from a place.
     ///
     /// # Errors
     /// [`StreamError::NoGatewayThere`].
-    pub fn there(
-        name: &str,
-        (gateway, job, place): (&str, &str, &str),
+    pub(super) fn there(
+        sought: Sought,
+        (gateway, place): (&GatewayAt, &str),
         trust: &Trust,
-        patience: (Duration, &dyn Fn() -> bool),
+        within: Within<'_>,
     ) -> Result<Pipe, StreamError> {
-        let talk = Talk::open(gateway, job, Some(trust), patience);
-        let talk = talk.map_err(|fault| none(place, gateway, fault))?;
-        let (gateway, job, talk) = (gateway.to_owned(), job.to_owned(), Mutex::new(Some(talk)));
-        let (host, port) = url::host_port(&gateway).unwrap_or_default();
-        let desk = Desk { gateway, job, trust: trust.clone(), talk };
+        let talk = Talk::open(gateway, &sought.job, Some(trust), within);
+        let own = talk.map_err(|fault| none(place, gateway, fault))?.own();
+        let (host, port) = gateway.place().unwrap_or_default();
+        let address = PipeAddress::new(host, port, &sought.pipe);
+        let desk =
+            Desk { gateway: gateway.clone(), sought, trust: trust.clone(), own: own.map(|addr| addr.ip()) };
         let directory: Option<Arc<dyn Directory>> = Some(Arc::new(desk));
-        Ok(Pipe::There(PipeAddress { directory, ..PipeAddress::new(host, port, name) }, trust.clone()))
+        Ok(Pipe::There(PipeAddress { directory, ..address }, trust.clone()))
     }
 
     /// Another one beside it.
@@ -87,64 +90,50 @@ impl<'a> From<&'a Pipe> for At<'a> {
 
 /// A gateway that knows where pipes are.
 struct Desk {
-    gateway: String,
-    job: String,
+    gateway: GatewayAt,
+    /// The pipe, or the one that others are beside.
+    sought: Sought,
     trust: Trust,
-    /// The connection over which is asked.
-    talk: Mutex<Option<Talk>>,
+    /// The address of this host that the gateway saw.
+    own: Option<IpAddr>,
 }
 
 impl Desk {
-    fn open(&self) -> Result<Talk, LinkFault> {
-        Talk::open(&self.gateway, &self.job, Some(&self.trust), (CONNECTS, &|| false))
+    fn ask(&self, ask: &Ask, within: Within<'_>) -> Result<(Talk, Answer), LinkFault> {
+        let (talk, answer) = Talk::ask(&self.gateway, &self.sought.job, Some(&self.trust), ask, within)?;
+        let limit_ms = within.most.as_millis() as u64;
+        Ok((talk, answer.ok_or(LinkError::Deadline { what: "an answer", limit_ms })?))
     }
 
-    /// The name, which is that of a job.
-    fn named(&self, pipe: &str) -> String {
-        format!("{}\0{pipe}", self.job)
+    fn sought(&self, pipe: &str) -> Sought {
+        Sought { pipe: pipe.to_owned(), ..self.sought.clone() }
     }
-
-    /// Asks over the connection that is there, or over another one once it has ended.
-    fn ask(&self, ask: &Ask) -> Result<Answer, LinkFault> {
-        let mut kept = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut talk) = kept.take() {
-            if let Ok(answer) = once(&mut talk, ask) {
-                *kept = Some(talk);
-                return Ok(answer);
-            }
-        }
-        let mut talk = self.open()?;
-        let answer = once(&mut talk, ask);
-        // An answer that comes later is none to what is asked next.
-        *kept = answer.is_ok().then_some(talk);
-        answer
-    }
-}
-
-fn once(talk: &mut Talk, ask: &Ask) -> Result<Answer, LinkFault> {
-    talk.say(ask)?;
-    talk.hear(Some(ANSWER), &|| false)?.ok_or_else(|| OsError::PeerClosed.into())
 }
 
 impl Directory for Desk {
     fn own_ip(&self) -> Result<IpAddr, LinkFault> {
-        let kept = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = kept.as_ref().and_then(Talk::own);
-        own.map(|addr| addr.ip()).ok_or_else(|| OsError::PeerClosed.into())
+        self.own.ok_or_else(|| OsError::PeerClosed.into())
     }
 
-    fn enter(&self, pipe: &str, at: SocketAddr) -> Result<Option<Entry>, LinkFault> {
-        let mut talk = self.open()?;
-        match once(&mut talk, &Ask::Enter(self.named(pipe), at))? {
-            Answer::Done => Ok(Some(Box::new(talk))),
-            _ => Ok(None),
-        }
+    fn enter(&self, pipe: &str, at: SocketAddr, within: Within<'_>) -> Result<Option<Entry>, LinkFault> {
+        let (talk, answer) = self.ask(&Ask::Enter(self.sought(pipe), at), within)?;
+        Ok(match answer {
+            Answer::Done => Some(Box::new(talk)),
+            _ => None,
+        })
     }
 
-    fn find(&self, pipe: &str) -> Result<Option<SocketAddr>, LinkFault> {
-        match self.ask(&Ask::Find(self.named(pipe)))? {
-            Answer::At(at) => Ok(at),
-            _ => Ok(None),
+    /// A connection for each question: gateways have room for some, and there may be many units.
+    fn find(&self, pipe: &str, within: Within<'_>) -> Result<Option<SocketAddr>, LinkFault> {
+        let start = clock::now();
+        if let Answer::At(Some(at)) = self.ask(&Ask::Find(self.sought(pipe)), within)?.1 {
+            return Ok(Some(at));
         }
+        // One that waited has waited, and one that has too many who wait is asked later.
+        let rest = REST.saturating_sub(clock::now().saturating_sub(start));
+        if let Some(left) = within.left(start) {
+            poll(&mut [], Some(rest.min(left.most)))?;
+        }
+        Ok(None)
     }
 }

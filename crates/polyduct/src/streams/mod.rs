@@ -4,6 +4,7 @@
 //! program's units do what they do with any pipe, and the gateway moves the bytes.
 
 mod bundles;
+mod called;
 mod carrier;
 mod control;
 mod inward;
@@ -21,6 +22,7 @@ mod talk;
 mod tell;
 mod work;
 
+pub use called::{is_name, GatewayAt};
 pub(crate) use carrier::Carrier;
 #[doc(hidden)]
 pub use control::{an_ask, understands};
@@ -80,8 +82,8 @@ pub struct StreamTarget {
     pub name: String,
     /// What the bytes look like there.
     pub form: Form,
-    /// The gateway that carries it, where that is a process of its own.
-    pub gateway: Option<String>,
+    /// The gateways that carry it, where those are processes of their own.
+    pub gateways: Vec<GatewayAt>,
     /// Whether units reshuffle, where that is not left to [`reshuffling`].
     pub reshuffle: Option<bool>,
     /// What it has to do with others there.
@@ -93,8 +95,8 @@ pub struct StreamTarget {
 impl StreamTarget {
     /// An ordinary program there, of which nothing else is said.
     pub fn new(place: Place) -> StreamTarget {
-        let (name, form, ties) = (String::new(), Form::Raw, Ties::default());
-        StreamTarget { place, name, form, gateway: None, reshuffle: None, ties, part: None }
+        let (name, form, ties, gateways) = (String::new(), Form::Raw, Ties::default(), Vec::new());
+        StreamTarget { place, name, form, gateways, reshuffle: None, ties, part: None }
     }
 }
 

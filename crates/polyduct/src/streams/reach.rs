@@ -5,12 +5,12 @@ use crate::Error;
 use polyduct_display::Display;
 use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
+use polyduct_message::meeting::Within;
 use polyduct_stream::gateway::far::{FarLanes, Side};
-use polyduct_stream::gateway::tcp::{self, Patience};
+use polyduct_stream::gateway::tcp;
 use polyduct_stream::{Place, Protocol, Share, StreamError};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Where a program's steps go.
 pub enum Outward {
@@ -43,23 +43,19 @@ pub enum Inward {
 pub fn outward(
     target: &StreamTarget,
     share: Share,
-    open: Duration,
     trust: Option<Trust>,
-    again: &dyn Fn() -> bool,
+    within: Within<'_>,
 ) -> Result<Outward, Error> {
     let place = Place { lanes: target.place.lanes / share.of, ..target.place.clone() };
     Ok(match place.protocol {
-        Protocol::Tcp => {
-            let patience = Patience { open, again };
-            Outward::Tcp(tcp::connect_out(&place, &patience)?)
-        }
+        Protocol::Tcp => Outward::Tcp(tcp::connect_out(&place, within)?),
         Protocol::Udp | Protocol::Rtp => {
             Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)
         }
         Protocol::Window => Outward::Window,
         Protocol::Far => {
             let side = Side { place, share, ..side(target, true, trust)? };
-            Outward::Far(Box::new(FarLanes::meet(side, open, again)?))
+            Outward::Far(Box::new(FarLanes::meet(side, within.most, within.gives_up)?))
         }
         Protocol::Display => Outward::Display(show::display(target)?),
     })
@@ -69,16 +65,10 @@ pub fn outward(
 ///
 /// # Errors
 /// As [`outward`].
-pub fn inward(
-    target: &StreamTarget,
-    open: Duration,
-    trust: Option<Trust>,
-    again: &dyn Fn() -> bool,
-) -> Result<Inward, Error> {
+pub fn inward(target: &StreamTarget, trust: Option<Trust>, within: Within<'_>) -> Result<Inward, Error> {
     Ok(match target.place.protocol {
         Protocol::Tcp => {
-            let patience = Patience { open, again };
-            let mut sockets = tcp::connect(&target.place, &patience)?;
+            let mut sockets = tcp::connect(&target.place, within)?;
             match (sockets.pop(), sockets.is_empty()) {
                 (Some(socket), true) => Inward::Tcp(socket),
                 _ => {
@@ -129,7 +119,7 @@ fn datagrams(target: &StreamTarget) -> Result<UdpSocket, Error> {
 const ROOM: usize = 8 << 20;
 
 fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<Side, Error> {
-    let key = |source| Error::Key { url: target.to_string(), source };
+    let key = |source| Error::Key { what: target.to_string(), source };
     let trust = trust.map_or_else(|| Trust::from_env().map_err(key), Ok)?;
     let mut session = [0; 16];
     key::random(&mut session).map_err(|e| StreamError::System { what: e.to_string() })?;

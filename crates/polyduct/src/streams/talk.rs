@@ -1,6 +1,8 @@
 //! How programs and gateways talk: over a socket of this host, or between hosts over a connection that proves the job's key.
 
-use crate::{url, Error};
+use super::called::GatewayAt;
+use super::control::{Answer, Ask};
+use crate::Error;
 use polyduct_message::config::Config;
 use polyduct_message::handshake::{Incoming, GATEWAY, VERSION};
 use polyduct_message::hash::fnv1a;
@@ -10,9 +12,11 @@ use polyduct_message::link::net::acceptor::{Acceptor, Limits};
 use polyduct_message::link::net::channel::Channel;
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::incarnations::Incarnations;
-use polyduct_message::link::net::socket::{listen, resolve, KeepAlive};
+use polyduct_message::link::net::socket::{listen, local_addr, resolve, KeepAlive};
 use polyduct_message::link::net::LinkFault;
 use polyduct_message::link::noise::Terms;
+use polyduct_message::meeting::{Within, SLICE};
+use polyduct_message::LinkError;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::socket::{Conn, Sent, MESSAGE_LIMIT};
 use polyduct_os::{clock, process, Errno, OsError};
@@ -21,22 +25,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How long a connection to another host may take, at most.
-pub const CONNECTS: Duration = Duration::from_secs(10);
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
+/// How soon a gateway that has no room is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long the other end may take to take what is said.
+const TAKES: Duration = Duration::from_secs(5);
+/// How long it may be silent, and a connection take, where no setting says so.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Whom programs trust at a gateway, if it is at a place and not on this host.
 ///
 /// # Errors
 /// [`Error::Key`] without a key.
-pub fn trust(gateway: &str, given: Option<Trust>) -> Result<Option<Trust>, Error> {
-    let key = |source| Error::Key { url: format!("gateway {gateway}"), source };
-    url::host_port(gateway).map(|_| given.map_or_else(|| Trust::from_env().map_err(key), Ok)).transpose()
+pub fn trust(gateway: &GatewayAt, given: Option<Trust>) -> Result<Option<Trust>, Error> {
+    let key = |source| Error::Key { what: format!("gateway {gateway}"), source };
+    gateway.place().map(|_| given.map_or_else(|| Trust::from_env().map_err(key), Ok)).transpose()
 }
 
 /// The name of a gateway's socket on this host.
-pub fn socket(gateway: &str, job: &str) -> Vec<u8> {
+pub fn socket(gateway: &GatewayAt, job: &str) -> Vec<u8> {
     polyduct_pipe::socket_name(process::user_id(), job, &format!("gateway/{gateway}"))
 }
 
@@ -49,23 +55,24 @@ pub enum Talk {
 }
 
 impl Talk {
-    /// To a gateway: on this host by its name, which is that of a `job` (empty for none), or where it listens
-    /// (`HOST:PORT`), by the key in [`trust`]. It waits so long at most, and `again` is asked now and then: give up?
+    /// To a gateway: on this host by its name, which is that of a `job` (empty for none), or where it listens, by the key
+    /// in [`trust`].
     ///
     /// # Errors
-    /// There is none, or it does not know the key.
+    /// There is none, or it does not know the key; the time is over.
     pub fn open(
-        gateway: &str,
+        gateway: &GatewayAt,
         job: &str,
         trust: Option<&Trust>,
-        (most, again): (Duration, &dyn Fn() -> bool),
+        within: Within<'_>,
     ) -> Result<Talk, LinkFault> {
-        let (Some((host, port)), Some(trust)) = (url::host_port(gateway), trust) else {
+        let (Some((host, port)), Some(trust)) = (gateway.place(), trust) else {
             return Ok(Talk::here(gateway, job)?);
         };
-        let mut last = OsError::sys("resolve", gateway, Errno::HOSTUNREACH).into();
-        for addr in resolve(&host, port) {
-            match Talk::there(addr, trust, (most.min(CONNECTS), again)) {
+        let (start, mut last) = (clock::now(), OsError::sys("resolve", host, Errno::HOSTUNREACH).into());
+        for addr in resolve(host, port) {
+            let Some(left) = within.left(start) else { break };
+            match Talk::there(addr, trust, left) {
                 Ok(talk) => return Ok(talk),
                 Err(fault) => last = fault,
             }
@@ -73,11 +80,46 @@ impl Talk {
         Err(last)
     }
 
-    fn here(gateway: &str, job: &str) -> Result<Talk, OsError> {
+    /// Asks a gateway, which is tried again while it has no room: gives the answer, `None` where it takes longer, and the
+    /// connection that it came over.
+    ///
+    /// # Errors
+    /// As [`open`](Talk::open).
+    pub fn ask(
+        gateway: &GatewayAt,
+        job: &str,
+        trust: Option<&Trust>,
+        ask: &Ask,
+        within: Within<'_>,
+    ) -> Result<(Talk, Option<Answer>), LinkFault> {
+        let start = clock::now();
+        loop {
+            let mut talk = Talk::open(
+                gateway,
+                job,
+                trust,
+                within.left(start).unwrap_or(Within { most: SLICE, ..within }),
+            )?;
+            // Whoever has no room for one more hangs up, or says so where it can.
+            let answer = talk.say(ask).and_then(|()| match within.left(start) {
+                Some(left) => talk.hear(left),
+                None => Ok(None),
+            });
+            match (answer, within.left(start)) {
+                (Ok(Some(Answer::Full)) | Err(_), Some(left)) => {
+                    drop(poll(&mut [], Some(AGAIN.min(left.most))))
+                }
+                (Err(fault), None) => return Err(fault),
+                (Ok(answer), _) => return Ok((talk, answer)),
+            }
+        }
+    }
+
+    fn here(gateway: &GatewayAt, job: &str) -> Result<Talk, OsError> {
         let conn = Conn::connect(&socket(gateway, job))?;
         match conn.stranger()? {
             None => Ok(Talk::of(conn)),
-            Some(_) => Err(OsError::NotListening { name: gateway.to_owned() }),
+            Some(_) => Err(OsError::NotListening { name: gateway.to_string() }),
         }
     }
 
@@ -90,57 +132,51 @@ impl Talk {
     ///
     /// # Errors
     /// There is none, or it does not know the key.
-    fn there(
-        addr: SocketAddr,
-        trust: &Trust,
-        (most, again): (Duration, &dyn Fn() -> bool),
-    ) -> Result<Talk, LinkFault> {
+    fn there(addr: SocketAddr, trust: &Trust, within: Within<'_>) -> Result<Talk, LinkFault> {
         let (now, borne) = (clock::now(), silence());
+        let most = within.most.min(borne);
         let mut dial = Dial::new(&terms(trust), 0, addr, KeepAlive { dead_after: borne }, now, most)?;
         loop {
             if let Some(established) = dial.serve(clock::now())? {
                 return Ok(Talk::There(Box::new(Channel::new(dial.into_stream(), established, borne))));
             }
-            if again() {
+            if (within.gives_up)() {
                 return Err(OsError::PeerClosed.into());
             }
             let (stream, writes) = dial.waits_for();
             let item = if writes { PollItem::writable(stream) } else { PollItem::readable(stream) };
-            poll(&mut [item], Some(SLICE))?;
+            poll(&mut [item], Some(SLICE.min(most)))?;
         }
     }
 
     /// Says something.
     ///
     /// # Errors
-    /// The other end is gone.
+    /// The other end is gone, or does not take it.
     pub fn say(&mut self, what: &impl Serialize) -> Result<(), LinkFault> {
+        let within = (clock::now(), Within::time(TAKES));
         match self {
             Talk::Here(conn, _) => {
                 let message = GATEWAY.encode(what)?;
                 while message.send(conn, &[])? == Sent::WouldBlock {
-                    poll(&mut [PollItem::writable(conn)], Some(SLICE))?;
+                    takes(within, conn)?;
                 }
             }
             Talk::There(channel) => {
                 channel.post(what)?;
                 while !channel.flush()? {
-                    poll(&mut [PollItem::writable(&**channel)], Some(SLICE))?;
+                    takes(within, &**channel)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The next that is said; `None` when it takes longer, or `again` says to give up.
+    /// The next that is said; `None` when it takes longer, or the caller gives up.
     ///
     /// # Errors
     /// The other end is gone, or does not speak this protocol.
-    pub fn hear<T: DeserializeOwned>(
-        &mut self,
-        most: Option<Duration>,
-        again: &dyn Fn() -> bool,
-    ) -> Result<Option<T>, LinkFault> {
+    pub fn hear<T: DeserializeOwned>(&mut self, within: Within<'_>) -> Result<Option<T>, LinkFault> {
         let start = clock::now();
         loop {
             match self {
@@ -155,12 +191,8 @@ impl Talk {
                     }
                 }
             }
-            let spent = clock::now().saturating_sub(start);
-            if again() || most.is_some_and(|most| spent >= most) {
-                return Ok(None);
-            }
-            let left = most.map_or(SLICE, |most| most.saturating_sub(spent).min(SLICE));
-            poll(&mut [PollItem::readable(&*self)], Some(left))?;
+            let Some(left) = within.left(start) else { return Ok(None) };
+            poll(&mut [PollItem::readable(&*self)], Some(left.slice()))?;
         }
     }
 
@@ -168,7 +200,9 @@ impl Talk {
     pub fn own(&self) -> Option<SocketAddr> {
         match self {
             Talk::Here(..) => None,
-            Talk::There(channel) => channel.local().ok(),
+            Talk::There(channel) => {
+                channel.local().ok().map(|addr| SocketAddr::new(addr.ip().to_canonical(), addr.port()))
+            }
         }
     }
 
@@ -198,9 +232,16 @@ fn hung_up(conn: &impl AsFd) -> bool {
     poll(&mut items, Some(Duration::ZERO)).is_ok() && items[0].is_hangup()
 }
 
+/// Waits for the other end to take what is said.
+fn takes((start, within): (Duration, Within<'_>), conn: &impl AsFd) -> Result<(), LinkFault> {
+    let limit_ms = TAKES.as_millis() as u64;
+    let left = within.left(start).ok_or(LinkError::Deadline { what: "room for a message", limit_ms })?;
+    Ok(poll(&mut [PollItem::writable(conn)], Some(left.slice())).map(drop)?)
+}
+
 /// How long the other end may be silent.
 fn silence() -> Duration {
-    Config::load().map_or(CONNECTS, |config| config.time("silence"))
+    Config::load().map_or(SILENCE, |config| config.time("silence"))
 }
 
 fn terms(trust: &Trust) -> Terms {
@@ -210,13 +251,14 @@ fn terms(trust: &Trust) -> Terms {
     Terms { key: trust.key.clone(), me, trusted: trust.trusted_network, carrier: Carrier::Stream }
 }
 
-/// The door of a gateway that listens for programs of other hosts, which prove the key there.
+/// The door of a gateway that listens for programs of other hosts, which prove the key there, and where it is.
 ///
 /// # Errors
 /// The address cannot be had.
-pub fn door(addr: SocketAddr, trust: &Trust) -> Result<Acceptor, OsError> {
-    let alive = KeepAlive { dead_after: silence() };
-    Acceptor::new(listen(addr)?, terms(trust), alive, Limits::default(), Incarnations::new(true))
+pub fn door(addr: SocketAddr, trust: &Trust) -> Result<(Acceptor, SocketAddr), OsError> {
+    let (alive, listener) = (KeepAlive { dead_after: silence() }, listen(addr)?);
+    let at = local_addr(&listener)?;
+    Ok((Acceptor::new(listener, terms(trust), alive, Limits::default(), Incarnations::new(true))?, at))
 }
 
 /// A program that came there.

@@ -1,5 +1,7 @@
 //! What a gateway does for one stream, be it a thread of the program or a process of its own.
 
+use super::called::GatewayAt;
+use super::control::Sought;
 use super::inward::receive_steps;
 use super::meet::Pipe;
 use super::program::Written;
@@ -9,6 +11,7 @@ use super::{bundles, page, show, StreamTarget};
 use crate::Error;
 use polyduct_layout::{Dataset, ElemType, LayoutError};
 use polyduct_message::link::key::Trust;
+use polyduct_message::meeting::Within;
 use polyduct_pipe::{PipeError, Reader};
 use polyduct_port::{Array, Changes, Expect, Interrupt, Options, MAX_ARRAYS, MAX_UNITS};
 use polyduct_store::npy::descr;
@@ -61,8 +64,8 @@ pub struct Job {
     pub units: u32,
     /// What of it the gateway carries.
     pub share: Share,
-    /// The gateway that says where that pipe is, if both need not be on one host: where it listens.
-    pub meets: Option<String>,
+    /// The gateway that says where that pipe is, if both need not be on one host, and what unit 0 has drawn.
+    pub meets: Option<(GatewayAt, Option<u64>)>,
 }
 
 /// The other end, which has been reached.
@@ -113,12 +116,13 @@ impl Job {
     /// # Errors
     /// [`StreamError::NoGatewayThere`]; [`StreamError::System`] for a gateway without a key.
     pub(super) fn between(&self, again: &dyn Fn() -> bool) -> Result<Pipe, StreamError> {
-        let Some(meets) = &self.meets else { return Ok(Pipe::Here(self.pipe.clone())) };
+        let Some((meets, drawn)) = &self.meets else { return Ok(Pipe::Here(self.pipe.clone())) };
         let trust = Trust::from_env();
         let trust =
             trust.map_err(|e| StreamError::System { what: format!("the gateway has no key: {e}") })?;
         let place = self.target.to_string();
-        Pipe::there(&self.pipe, (meets, &self.job, &place), &trust, (self.open, again))
+        let sought = Sought { job: self.job.clone(), pipe: self.pipe.clone(), drawn: *drawn };
+        Pipe::there(sought, (meets, &place), &trust, Within { most: self.open, gives_up: again })
     }
 
     /// The shares of so many gateways, each with as many lanes: of as many as can have one. One gateway has what is not cut
@@ -190,12 +194,10 @@ impl Job {
     /// # Errors
     /// [`Error::Stream`] where nobody is there in time, [`Error::Key`] without a key, [`Error::Misuse`].
     pub fn reach(&self, trust: Option<Trust>, again: &dyn Fn() -> bool) -> Result<Reached, Error> {
+        let within = Within { most: self.open, gives_up: again };
         let (way, direction) = match self.transmits {
-            true => (
-                Way::Out(reach::outward(&self.target, self.share, self.open, trust, again)?),
-                Direction::Transmit,
-            ),
-            false => (Way::In(reach::inward(&self.target, self.open, trust, again)?), Direction::Receive),
+            true => (Way::Out(reach::outward(&self.target, self.share, trust, within)?), Direction::Transmit),
+            false => (Way::In(reach::inward(&self.target, trust, within)?), Direction::Receive),
         };
         let (place, ties) = (self.target.to_string(), page::ties(&self.target));
         let lease = gateway().enter(&place, direction, &ties).map_err(StreamError::from)?;

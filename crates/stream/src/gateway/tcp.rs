@@ -3,6 +3,7 @@
 use super::lanes::{Lanes, Went};
 use crate::execution::Send;
 use crate::{Place, StreamError};
+use polyduct_message::meeting::{Within, SLICE};
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::{clock, socket::tcp};
 use std::io::{self, IoSlice, Write};
@@ -13,36 +14,19 @@ use std::time::Duration;
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 /// How long the end of a stream waits for a receiver to take what is left.
 pub const FINISH: Duration = Duration::from_secs(60);
-/// How long one look at the other end takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
-
-/// How long to wait, and what may end a wait before.
-pub struct Patience<'a> {
-    /// The longest wait for the other end to be there.
-    pub open: Duration,
-    /// Asked now and then: give up?
-    pub again: &'a dyn Fn() -> bool,
-}
-
-impl Patience<'_> {
-    fn left(&self, since: Duration) -> Option<Duration> {
-        let left = self.open.checked_sub(clock::now().saturating_sub(since))?;
-        (!(self.again)()).then_some(left)
-    }
-}
 
 /// Connects as many lanes as the place has: calls there, again and again where nobody listens yet, or waits for calls.
 ///
 /// # Errors
 /// [`StreamError::Connect`] with what came of the last try; [`StreamError::Listen`].
-pub fn connect(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>, StreamError> {
+pub fn connect(place: &Place, within: Within<'_>) -> Result<Vec<TcpStream>, StreamError> {
     match &place.host {
         Some(hosts) => {
             // Lanes are spread over several hosts, or names of one in several networks.
             let hosts: Vec<&str> = hosts.split(',').collect();
-            (0..place.lanes as usize).map(|lane| call(place, hosts[lane % hosts.len()], patience)).collect()
+            (0..place.lanes as usize).map(|lane| call(place, hosts[lane % hosts.len()], within)).collect()
         }
-        None => Listening::at(place)?.accept(place.lanes, patience),
+        None => Listening::at(place)?.accept(place.lanes, within),
     }
 }
 
@@ -51,8 +35,8 @@ pub fn connect(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>,
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_out(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStream>, StreamError> {
-    let sockets = connect(place, patience)?;
+pub fn connect_out(place: &Place, within: Within<'_>) -> Result<Vec<TcpStream>, StreamError> {
+    let sockets = connect(place, within)?;
     for socket in &sockets {
         let set = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
         set.map_err(|source| StreamError::Listen { place: place.to_string(), source })?;
@@ -60,10 +44,11 @@ pub fn connect_out(place: &Place, patience: &Patience<'_>) -> Result<Vec<TcpStre
     Ok(sockets)
 }
 
-fn call(place: &Place, host: &str, patience: &Patience<'_>) -> Result<TcpStream, StreamError> {
+fn call(place: &Place, host: &str, within: Within<'_>) -> Result<TcpStream, StreamError> {
     let (start, mut pause) = (clock::now(), RETRY.0);
     loop {
-        let tried = resolve(host, place.port).and_then(|addrs| one_of(&addrs, patience.left(start)));
+        let tried = resolve(host, place.port)
+            .and_then(|addrs| one_of(&addrs, within.left(start).map(|left| left.most)));
         let error = match tried {
             Ok(socket) => return prepared(place, socket),
             Err(error) => error,
@@ -74,12 +59,12 @@ fn call(place: &Place, host: &str, patience: &Patience<'_>) -> Result<TcpStream,
                 | io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
         );
-        let Some(left) = patience.left(start).filter(|left| passing && !left.is_zero()) else {
+        let Some(left) = within.left(start).filter(|_| passing) else {
             let waited = clock::now().saturating_sub(start);
             return Err(StreamError::Connect { place: place.to_string(), waited, source: error });
         };
         // Nobody tells when somebody listens.
-        let _ = poll(&mut [], Some(pause.min(left)));
+        let _ = poll(&mut [], Some(pause.min(left.most)));
         pause = (pause * 2).min(RETRY.1);
     }
 }
@@ -133,18 +118,18 @@ impl Listening {
     ///
     /// # Errors
     /// [`StreamError::Connect`] when they do not come; [`StreamError::Listen`].
-    pub fn accept(&self, lanes: u32, patience: &Patience<'_>) -> Result<Vec<TcpStream>, StreamError> {
+    pub fn accept(&self, lanes: u32, within: Within<'_>) -> Result<Vec<TcpStream>, StreamError> {
         let (start, mut came) = (clock::now(), Vec::new());
         while came.len() < lanes as usize {
             match self.socket.accept() {
                 Ok((socket, _)) => came.push(prepared(&self.place, socket)?),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let Some(left) = patience.left(start).filter(|left| !left.is_zero()) else {
+                    let Some(left) = within.left(start) else {
                         let waited = clock::now().saturating_sub(start);
                         let source = io::Error::new(io::ErrorKind::TimedOut, "nobody called");
                         return Err(StreamError::Connect { place: self.place.to_string(), waited, source });
                     };
-                    let _ = poll(&mut [PollItem::readable(&self.socket)], Some(left.min(SLICE)));
+                    let _ = poll(&mut [PollItem::readable(&self.socket)], Some(left.slice()));
                 }
                 // One that was gone again.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

@@ -82,7 +82,8 @@ impl Client {
     ) -> Result<Client, PipeError> {
         let pipe = place.to_string();
         let addrs = place.resolve(options, start)?;
-        let mut channel = dial(place, trust, options, start, &addrs, (HOST, false), || place.now())?;
+        let mut channel =
+            dial(place, trust, options, start, &addrs, (HOST, false), || place.now(options, start))?;
         let (mut door, mut at) = (None, listens(&channel)?);
         if at.is_none() {
             let there = channel.local().and_then(|addr| listen(SocketAddr::new(addr.ip(), 0)));
