@@ -50,8 +50,8 @@ pub enum PipeError {
         /// What went wrong.
         source: Box<net::LinkFault>,
     },
-    /// Who knows where the pipe is does not say so.
-    #[error("{name}: who knows where it is could not be reached: {source}", name = named(pipe))]
+    /// The process that says where the pipe is was not reached.
+    #[error("{name}: the process that says where it is was not reached: {source}", name = named(pipe))]
     NoDirectory {
         /// The pipe.
         pipe: String,

@@ -164,7 +164,7 @@ pub(super) fn hand_over(
     for (member, share) in members.into_iter().zip(shares) {
         // Each waits for the other end itself, and its word is waited for a little longer.
         let open = job.open.saturating_sub(clock::now().saturating_sub(start));
-        let within = Within { most: open + WORD, gives_up };
+        let within = Within { most: open.saturating_add(WORD), gives_up };
         let (talk, note) = hand_to(&member, &Job { share, open, ..job.clone() }, trust, within)?;
         talks.push((member, talk));
         notes = notes.or(note);

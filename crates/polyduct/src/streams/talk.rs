@@ -100,7 +100,7 @@ impl Talk {
                 trust,
                 within.left(start).unwrap_or(Within { most: SLICE, ..within }),
             )?;
-            // Whoever has no room for one more hangs up, or says so where it can.
+            // A gateway without room for one more hangs up, or says so where it can.
             let answer = talk.say(ask).and_then(|()| match within.left(start) {
                 Some(left) => talk.hear(left),
                 None => Ok(None),
