@@ -274,7 +274,8 @@ fn main() {
             seeds.push([&[choice | sealed], &cut[..]].concat());
         }
     }
-    let asks = [message(&Ask::Begin), message(&Ask::Publish), message(&Ask::Abort)].concat();
+    let asks =
+        [message(&Ask::Begin), message(&Ask::Publish), message(&Ask::Abort("no more".into()))].concat();
     seeds.push([&[12], &asks[..], b"\n\n", &asks].concat());
     seeds.push([&[13], &asks[..], b"\n\n", &asks, b"\n\n!", &[20; 30]].concat());
     let small = supply(4).bytes as usize;

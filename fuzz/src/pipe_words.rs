@@ -421,7 +421,12 @@ fn main() {
         [&writes[..], &readers(Ask::Next), &readers(Ask::Release), &writes, &[step(1, Ask::Close)]].concat(),
         [&writes[..], &writes, &[step(1, Ask::Begin)], &readers(Ask::Next), &readers(Ask::Close)].concat(),
         [&readers(Ask::Next)[..], &writes, &[step(1, Ask::Begin), step(1, Ask::Skip), hangup(2)]].concat(),
-        vec![step(1, Ask::Abort), step(2, Ask::Next), step(2, Ask::Leave), step(3, Ask::Close)],
+        vec![
+            step(1, Ask::Abort("no more".into())),
+            step(2, Ask::Next),
+            step(2, Ask::Leave),
+            step(3, Ask::Close),
+        ],
         // Readers that come and go, from here on.
         [&readers(Ask::Next)[..], &writes, &[Event::Revived, step(1, Ask::Close)], &readers(Ask::Release)]
             .concat(),

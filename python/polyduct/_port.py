@@ -167,17 +167,22 @@ class _Port:
                 self._closed, self._domain = False, domain
                 raise
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "") -> None:
         """Gives up: the other units get `PeerAborted`, or with ``on_loss="wait"`` wait for a replacement; no
         file appears.
+
+        The others' error says the ``reason`` (of a pipe its first 552 bytes in UTF-8), or nothing if it is
+        empty.
 
         A reader with ``on_loss="wait"`` leaves this way if another one is to follow it, now or later; after
         `close` no replacement is waited for.
         """
+        # A lone surrogate is no text anywhere else.
+        words = reason.encode("utf-8", "replace").decode()
         if not self._closed:
             self._closed = True
             self._domain = None
-            self._port.abort()
+            self._port.abort(words)
 
     def _stop_serving(self) -> None:
         """Nothing runs beside a port."""

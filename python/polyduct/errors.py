@@ -222,6 +222,8 @@ class PeerAborted(Error, ConnectionError):
     unit: int
     side: str | None = None
     program: int | None = None
+    reason: str = ""
+    """Why, in its words; empty if it did not say."""
 
 
 class Unreachable(Error, ConnectionError):

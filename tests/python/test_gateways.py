@@ -15,7 +15,7 @@ import pytest
 from conftest import COMMAND, together
 from sites import KEY
 from test_gateway import Gateway
-from test_streams import Receiver
+from test_streams import Receiver, hang_up
 
 import polyduct
 
@@ -110,6 +110,13 @@ def test_the_death_of_one_is_told(three: list[Gateway]) -> None:
         together(gone, lambda: write(place, 1_000_000))
     assert carried == [three[0].name, f"{three[0].name}/1", f"{three[0].name}/2"]
     assert receiver.error() is not None, "what came does not look like a whole"
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_all_units_hear_the_same_of_a_receiver_that_hangs_up(three: list[Gateway], lanes: int) -> None:
+    broken = hang_up(f"?gateway={three[0].name}&lanes={lanes}&su=1024", lanes)
+    assert "the receiver closed the connection" in str(broken[0])
+    assert {str(e) for e in broken} == {str(broken[0])}
 
 
 def test_one_of_them_is_asked_by_its_own_name(three: list[Gateway]) -> None:

@@ -10,6 +10,7 @@ import pickle
 import re
 import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -473,6 +474,33 @@ def test_all_writers_hear_that_the_readers_closed(pipe: str) -> None:
             port.read()
 
     together(lambda: writer(0), lambda: writer(1), reader)
+
+
+def test_who_gives_up_says_why(pipe: str) -> None:
+    gone, said = threading.Barrier(4), "no disk is left: größte \udcff"
+
+    def writer(unit: int) -> None:
+        out = polyduct.open(pipe, "w", shape=4, dtype="i4", layout="block", unit=unit, units=2, program="w", timeout=30)
+        gone.wait(30)
+        if unit == 1:
+            with pytest.raises((AttributeError, TypeError)):
+                out.abort(3)  # type: ignore[arg-type]
+            out.abort(said)
+            out.abort("said too late")
+        else:
+            hears(lambda: [out.write([1, 2]) for _ in range(10)])
+
+    def reader(unit: int) -> None:
+        port = polyduct.open(pipe, layout="block", unit=unit, units=2, program="r", timeout=30)
+        gone.wait(30)
+        hears(port.read)
+
+    def hears(call: Callable[[], object]) -> None:
+        with pytest.raises(polyduct.PeerAborted, match="unit 1 .*gave up: no disk is left: größte [?]$") as e:
+            call()
+        assert (e.value.side, e.value.unit, e.value.reason) == ("writer", 1, "no disk is left: größte ?")
+
+    together(lambda: writer(0), lambda: writer(1), lambda: reader(0), lambda: reader(1))
 
 
 def test_the_only_unit_has_everything_when_it_says_nothing(pipe: str, tmp_path: Path) -> None:

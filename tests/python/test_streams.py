@@ -246,29 +246,55 @@ def test_what_is_no_step_is_an_error_that_says_what_was_found(port: int, data: b
     thread.join()
 
 
-def test_a_receiver_that_closes_is_an_error_for_all_units() -> None:
-    server = socket.create_server(("127.0.0.1", 0))
-    place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+def test_all_units_that_read_hear_why_nothing_comes(port: int) -> None:
+    thread = send(port, npy(FIELD, FIELD) + FIELD.tobytes())
 
-    def close() -> None:
-        with server.accept()[0] as s:
-            s.recv(100)
+    def unit(k: int) -> str:
+        steps = polyduct.open(f"tcp://:{port}", layout="*,block", unit=k, units=3, program="r", timeout=30)
+        assert [np.array_equal(next(steps), FIELD[:, 16 * k : 16 * (k + 1)]) for _ in range(2)] == [True, True]
+        with pytest.raises(polyduct.StreamBroken, match="step 2: .*another shape") as e:
+            next(steps)
+        assert e.value.place == f"tcp://:{port}"
+        return str(e.value)
 
-    thread = threading.Thread(target=close)
-    thread.start()
-
-    def unit(k: int) -> polyduct.StreamBroken:
-        out = polyduct.open(place, "w", shape=FIELD.shape, dtype="f4", layout="block,*", unit=k, units=2, program="w")
-        with pytest.raises(polyduct.StreamBroken) as e:
-            while True:
-                out.write(FIELD[30 * k : 30 * (k + 1)])
-        return e.value
-
-    first, second = together(lambda: unit(0), lambda: unit(1))
+    said = together(*(lambda k=k: unit(k) for k in range(3)))  # type: ignore[misc]
+    assert said == said[:1] * 3
     thread.join()
-    server.close()
-    assert "the receiver closed the connection" in str(first)
-    assert place in str(first) and place in str(second)
+
+
+def hang_up(query: str, connections: int = 1) -> list[polyduct.StreamBroken]:
+    """What three units are told that write to somebody who hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}{query}"
+
+        def close() -> None:
+            server.settimeout(30)
+            sockets = [server.accept()[0] for _ in range(connections)]
+            for one in sockets:
+                one.settimeout(30)
+                one.recv(100)
+            for one in sockets:
+                one.close()
+
+        def unit(k: int) -> polyduct.StreamBroken:
+            out = polyduct.open(
+                place, "w", shape=FIELD.shape, dtype="f4", layout="block,*", unit=k, units=3, program="w", timeout=60
+            )
+            with pytest.raises(polyduct.StreamBroken) as e:
+                while True:
+                    out.write(FIELD[20 * k : 20 * (k + 1)])
+            return e.value
+
+        *broken, _ = together(*(lambda k=k: unit(k) for k in range(3)), close)  # type: ignore[misc]
+    assert {e.place for e in broken} == {place.split("?")[0]}, broken
+    return broken
+
+
+@pytest.mark.parametrize("query", ["", "?reshuffle=yes", "?lanes=2&su=1024"])
+def test_a_receiver_that_hangs_up_is_an_error_for_all_units_that_says_why(query: str) -> None:
+    broken = hang_up(query, 2 if "lanes" in query else 1)
+    assert "the receiver closed the connection" in str(broken[0])
+    assert {str(e) for e in broken} == {str(broken[0])}
 
 
 def test_a_stream_that_breaks_does_not_look_like_one_that_ended(start: Start) -> None:

@@ -51,5 +51,6 @@ pub use domain::{Addresses, DomainOptions};
 pub use error::{Mismatch, PipeError, Refusal};
 pub use join::socket_name;
 pub use polyduct_port::*;
+pub use polyduct_slots::reason::MAX_REASON;
 pub use reader::{Reader, Step, Tried};
 pub use writer::{Given, StepMut, Writer};

@@ -82,6 +82,12 @@ pub fn stop_error(pipe: &str, stop: Stop, step: u64) -> PipeError {
             pid,
             silence: silence(seconds),
         }),
+        Stop::Aborted { unit, reason } => PipeError::Port(PortError::PeerAborted {
+            port: PortName::Pipe(pipe),
+            peer: unit.into(),
+            reason: reason.into(),
+        }),
+        // One that gave up is told with its words.
         Stop::Fault(Fault::Aborted { unit }) => PipeError::Port(PortError::PeerAborted {
             port: PortName::Pipe(pipe),
             peer: unit.into(),

@@ -449,9 +449,15 @@ impl Reader {
     /// [waits](crate::OnLoss::Wait) for replacements it leaves its place to another unit instead, which goes
     /// on with the next step: so a reader leaves whom another one follows.
     pub fn abort(&mut self) {
+        self.abort_because("");
+    }
+
+    /// The same, and says why: the others' errors have `reason`, of which
+    /// [`MAX_REASON`](crate::MAX_REASON) bytes are kept.
+    pub fn abort_because(&mut self, reason: &str) {
         if self.port.is_open() {
             self.port.shut();
-            self.end.abort(&mut self.port);
+            self.end.abort(&mut self.port, reason);
         }
     }
 }

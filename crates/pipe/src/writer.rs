@@ -404,9 +404,15 @@ impl Writer {
 
     /// Gives the stream up: all other units get [`PortError::PeerAborted`].
     pub fn abort(&mut self) {
+        self.abort_because("");
+    }
+
+    /// The same, and says why: the others' errors have `reason`, of which
+    /// [`MAX_REASON`](crate::MAX_REASON) bytes are kept.
+    pub fn abort_because(&mut self, reason: &str) {
         if self.port.is_open() {
             self.port.shut();
-            self.end.abort(&mut self.port);
+            self.end.abort(&mut self.port, reason);
         }
     }
 

@@ -405,8 +405,14 @@ impl Reader {
     /// Gives up: the other units get an error, or where this program waits for replacements of lost units
     /// (`on_loss`), wait for one that takes its place. So a reader leaves whom another one follows.
     pub fn abort(&mut self) {
+        self.abort_because("");
+    }
+
+    /// The same, and says why: the others' errors have `reason`, cut where it is longer than
+    /// [`MAX_REASON`](crate::MAX_REASON) bytes.
+    pub fn abort_because(&mut self, reason: &str) {
         match &mut self.end {
-            ReadEnd::Pipe(r) => r.abort(),
+            ReadEnd::Pipe(r) => r.abort_because(reason),
             // Nobody else is concerned by who reads a file.
             ReadEnd::File(r) => {
                 r.close();

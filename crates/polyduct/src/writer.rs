@@ -416,13 +416,19 @@ impl Writer {
 
     /// Gives up: the other units get an error, and no file appears.
     pub fn abort(&mut self) {
+        self.abort_because("");
+    }
+
+    /// The same, and says why: the others' errors have `reason`, cut where it is longer than
+    /// [`MAX_REASON`](crate::MAX_REASON) bytes. Of a store nobody is told it.
+    pub fn abort_because(&mut self, reason: &str) {
         match &mut self.end {
             WriteEnd::Pipe(w) => {
-                w.abort();
+                w.abort_because(reason);
                 self.carrier = None;
             }
-            WriteEnd::File(w) => w.abort(""),
-            WriteEnd::Arrays(w) => w.abort(""),
+            WriteEnd::File(w) => w.abort(reason),
+            WriteEnd::Arrays(w) => w.abort(reason),
             WriteEnd::Store(w) => w.abort(),
         }
     }

@@ -108,7 +108,11 @@ fn port(error: &PortError) -> Class {
             attributes.push(("pid", int(*pid)));
             ("PeerLost", attributes)
         }
-        PortError::PeerAborted { peer, .. } => ("PeerAborted", named(peer)),
+        PortError::PeerAborted { peer, reason, .. } => {
+            let mut attributes = named(peer);
+            attributes.push(("reason", Value::Text(reason.clone())));
+            ("PeerAborted", attributes)
+        }
         PortError::UnevenSteps { peer, closed_after, came, .. } => {
             let mut attributes = named(peer);
             attributes.push(("closed_after", int(*closed_after)));

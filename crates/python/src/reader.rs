@@ -375,10 +375,11 @@ impl ReadPort {
         })
     }
 
-    /// Gives up: the other units get an error.
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+    /// Gives up for a reason, which may be empty: the other units get an error that has it.
+    #[pyo3(signature = (reason = ""))]
+    fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.port.run(py, || {
-            self.end(Reader::abort);
+            self.end(|reader| reader.abort_because(reason));
             Ok(())
         })
     }

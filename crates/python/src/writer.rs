@@ -532,11 +532,12 @@ impl WritePort {
         self.port.run_within(py, limit, || self.end(close))
     }
 
-    /// Gives up: the other units get an error.
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+    /// Gives up for a reason, which may be empty: the other units get an error that has it.
+    #[pyo3(signature = (reason = ""))]
+    fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.port.run(py, || {
             self.end(|writer| {
-                writer.abort();
+                writer.abort_because(reason);
                 Ok(())
             })
         })

@@ -35,11 +35,11 @@ impl Slots {
         self.unit_line(unit).w[STATE].store(UnitState::Closed as u64, Ordering::Release);
     }
 
-    /// A unit gives its place up, and the others are told. A writer without readers left gives up nothing:
+    /// A unit gives its place up, and the others are told, and [why](super::reason) if it says. A writer without readers left gives up nothing:
     /// the other writers are to hear that the readers have closed, whichever of them finds it first.
-    pub fn give_up(&self, unit: UnitName) {
+    pub fn give_up(&self, unit: UnitName, reason: &str) {
         if unit.side != Side::Writer || !self.readers_are_gone() {
-            self.fail(Fault::Aborted { unit });
+            self.fail_because(unit, reason);
         }
         self.leave(unit);
     }

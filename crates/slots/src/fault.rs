@@ -1,7 +1,7 @@
 //! The first thing that went wrong, in one word, so that every survivor reports the same.
 
-use super::{Slots, FAULT, GLOBAL};
-use polyduct_os::sync::{AtomicU64, Ordering};
+use super::{Slots, FAULT};
+use polyduct_os::sync::Ordering;
 use polyduct_port::{Side, UnitName};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ impl Fault {
     }
 
     /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), of one that is lost the
-    /// seconds of silence in 48-55, unit in 32-47, pid in 0-31.
+    /// seconds of silence in 48-55, of one that gave up in 48 whether it says why, unit in 32-47, pid in 0-31.
     fn pack(self) -> u64 {
         let (kind, seconds, unit, pid) = match self {
             Fault::Lost { unit, pid } => (1, 0, unit, pid),
@@ -72,6 +72,11 @@ impl Fault {
             Side::Reader(p) => 1 + u64::from(p),
         };
         kind << 62 | side << 56 | seconds << 48 | u64::from(unit.unit) << 32 | u64::from(pid)
+    }
+
+    /// Whether a word holds this fault of a unit that gave up and [says why](super::reason).
+    pub(super) fn says_why(self, word: u64) -> bool {
+        matches!(self, Fault::Aborted { .. }) && word & SAYS_WHY != 0 && Fault::unpack(word) == Some(self)
     }
 
     fn unpack(word: u64) -> Option<Fault> {
@@ -92,25 +97,32 @@ impl Fault {
     }
 }
 
+/// In the word of a unit that gave up: the [reason](super::reason) beside it is its own.
+const SAYS_WHY: u64 = 1 << 48;
+
 impl Slots {
     /// The fault of this pipe, if it has one.
     pub fn fault(&self) -> Option<Fault> {
-        Fault::unpack(self.line(GLOBAL).w[FAULT].load(Ordering::Acquire))
+        self.fault_in(None)
     }
 
     /// The fault of this pipe for one side. Where reader programs come and go, each has its own, beside those
     /// of the writers.
     pub fn fault_of(&self, side: Side) -> Option<Fault> {
-        let own = || Fault::unpack(self.fault_word(side).load(Ordering::Acquire));
-        self.fault().or_else(own)
+        self.fault().or_else(|| self.fault_in(self.fault_place(side)))
     }
 
-    fn fault_word(&self, side: Side) -> &AtomicU64 {
+    fn fault_in(&self, place: Option<u32>) -> Option<Fault> {
+        Fault::unpack(self.line(self.geometry.fault(place)).w[FAULT].load(Ordering::Acquire))
+    }
+
+    /// The place whose faults are those of a side: `None` is the whole pipe.
+    pub(super) fn fault_place(&self, side: Side) -> Option<u32> {
         match side {
             Side::Reader(program) if self.sizes().are_open() => {
-                &self.line(self.geometry.program(program)).w[FAULT]
+                Some(program).filter(|&program| program < self.sizes().programs())
             }
-            _ => &self.line(GLOBAL).w[FAULT],
+            _ => None,
         }
     }
 
@@ -121,8 +133,20 @@ impl Slots {
 
     /// The same for one side alone, whichever unit's the fault is, where reader programs come and go.
     pub fn fail_for(&self, side: Side, fault: Fault) {
-        let word = self.fault_word(side);
-        let _ = word.compare_exchange(0, fault.pack(), Ordering::AcqRel, Ordering::Acquire);
+        self.record(self.fault_place(side), fault.pack());
+    }
+
+    /// A unit gives up for this [reason](super::reason), which may be empty.
+    pub(super) fn fail_because(&self, unit: UnitName, reason: &str) {
+        let place = self.fault_place(unit.side);
+        let Some(says_why) = self.say_why(place, reason) else { return };
+        let mark = if says_why { SAYS_WHY } else { 0 };
+        self.record(place, Fault::Aborted { unit }.pack() | mark);
+    }
+
+    fn record(&self, place: Option<u32>, fault: u64) {
+        let word = &self.line(self.geometry.fault(place)).w[FAULT];
+        let _ = word.compare_exchange(0, fault, Ordering::AcqRel, Ordering::Acquire);
         self.wake_all();
     }
 }

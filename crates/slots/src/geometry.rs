@@ -12,6 +12,9 @@ use std::ops::Range;
 /// look at every word.
 const PLACES: (u32, u32) = if IS_MODEL { (1, 1) } else { (MAX_PROGRAMS, MAX_UNITS) };
 
+/// Lines for why a unit gave up.
+pub(super) const REASON_LINES: usize = if IS_MODEL { 1 } else { 10 };
+
 /// The sizes of one pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -74,6 +77,7 @@ pub struct Geometry {
     arrivals: usize,
     writer_ring: usize,
     brought: usize,
+    reasons: usize,
     programs: Vec<Program>,
     total: usize,
 }
@@ -112,6 +116,7 @@ impl Geometry {
         let arrivals = take(depth * Bits::lines(sizes.writers));
         let writer_ring = take(ring_len);
         let brought = take(depth * brought_lines(&sizes));
+        let reasons = take(REASON_LINES * if sizes.are_open() { 1 + PLACES.0 as usize } else { 1 });
         let programs = (0..sizes.programs())
             .map(|program| sizes.room(program))
             .map(|n| Program {
@@ -123,7 +128,8 @@ impl Geometry {
                 ring: take(ring_len),
             })
             .collect();
-        Geometry { slots, writer_units, arrivals, writer_ring, brought, programs, total: next, sizes }
+        let total = next;
+        Geometry { slots, writer_units, arrivals, writer_ring, brought, reasons, programs, total, sizes }
     }
 
     /// Lines of the whole control segment.
@@ -157,6 +163,17 @@ impl Geometry {
         let index = unit as usize * self.sizes.words as usize + word as usize;
         let line = self.brought + slot as usize * brought_lines(&self.sizes) + index / WORDS;
         (line, index % WORDS)
+    }
+
+    /// The line with the faults of the whole pipe, or of a reader program that comes and goes.
+    pub fn fault(&self, place: Option<u32>) -> usize {
+        place.map_or(GLOBAL, |program| self.program(program))
+    }
+
+    /// The lines that say why the unit of such a fault gave up.
+    pub fn reason(&self, place: Option<u32>) -> Range<usize> {
+        let first = self.reasons + REASON_LINES * place.map_or(0, |program| 1 + program as usize);
+        first..first + REASON_LINES
     }
 
     /// The line of a reader program.
@@ -198,7 +215,7 @@ impl Geometry {
 }
 
 /// Words of a line that are used for numbers.
-const WORDS: usize = 7;
+pub(super) const WORDS: usize = 7;
 
 /// Lines for the numbers that all writer units say of a step.
 fn brought_lines(sizes: &Sizes) -> usize {
@@ -221,6 +238,7 @@ mod tests {
             let g = Geometry::new(sizes);
             let mut seen = vec![GLOBAL, PUBLISHED, FREED];
             seen.extend((0..3).map(|s| g.slot(s)).chain((0..65).map(|u| g.writer(u))));
+            seen.extend(g.reason(None));
             let mut words: Vec<_> = (0..3 * 65 * 2).map(|i| g.brought(i / 130, i / 2 % 65, i % 2)).collect();
             words.dedup();
             assert_eq!(words.len(), 3 * 65 * 2);

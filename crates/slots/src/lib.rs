@@ -10,6 +10,7 @@
 //! * [`block`]: the lossless queue. Step `n` lives in slot `n % depth`; nothing has to be agreed.
 //! * [`lossy`]: the queues that drop steps. The first unit of each program decides, the others follow.
 //! * `close`: how the stream ends.
+//! * [`reason`]: why a unit gave up.
 //! * [`places`]: reader programs that come and go.
 //! * `again`: writers that fill again what their predecessors had published.
 //! * [`rebuild`]: the state made anew from what the units know of themselves.
@@ -32,6 +33,7 @@ pub mod lossy;
 mod may;
 mod offer;
 pub mod places;
+pub mod reason;
 pub mod rebuild;
 #[cfg(test)]
 mod sim;
@@ -94,10 +96,17 @@ pub struct Turn {
 }
 
 /// Why there will be no next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A unit was lost or gave up.
+    /// A unit was lost.
     Fault(Fault),
+    /// A unit gave up.
+    Aborted {
+        /// The unit.
+        unit: UnitName,
+        /// Why, in its words; empty if it did not say.
+        reason: Box<str>,
+    },
     /// A unit of the same program has closed after fewer steps.
     Uneven {
         /// That unit.
@@ -243,6 +252,7 @@ impl Slots {
     pub fn stop(&self, fault: Fault) -> Stop {
         match (fault, self.first_close()) {
             (Fault::Uneven { unit }, Some((closed_after, _))) => Stop::Uneven { unit, closed_after },
+            (Fault::Aborted { unit }, _) => Stop::Aborted { unit, reason: self.reason_of(fault) },
             _ => Stop::Fault(fault),
         }
     }
@@ -464,6 +474,7 @@ enum UnitState {
 const FAULT: usize = 0;
 const FIRST_CLOSE: usize = 1;
 const GONE: usize = 2;
+const CLAIMED: usize = 4;
 // Words of the unit lines.
 const STATE: usize = 0;
 const NEXT: usize = 1;

@@ -32,6 +32,8 @@ enum Plant {
     FreeBeforeAllReleased,
     /// A place is given out with what was in it.
     SeatWithoutCleaning,
+    /// Who gives up lets its words be known by a fault without a mark of their own.
+    SayNothing,
 }
 
 /// One writer unit's part of one slot. Loom reports any access that is not ordered with a write.
@@ -396,6 +398,79 @@ fn a_loss_comes_before_the_closing_that_follows_from_it() {
             Err(stop) => assert_eq!(stop, Stop::Fault(lost)),
         }
         readers.join().unwrap();
+    });
+}
+
+/// Two units give up at once, each with words of its own, and one is lost meanwhile. Who finds a fault of one that
+/// gave up finds the words of that one, and all of them.
+fn two_give_up_at_once(plant: Plant) {
+    model(3, move || {
+        let pipe = Pipe::new(2, 1, 1, Policy::Block, 1, Plant::Nothing);
+        // Of two words of memory.
+        let said = |unit: u32| match (unit, plant) {
+            (_, Plant::SayNothing) => "",
+            (0, _) => "no disk is left",
+            _ => "no time is left",
+        };
+        let name = |unit| UnitName { side: Side::Writer, unit };
+        let units: Vec<_> = (0..2)
+            .map(|unit| {
+                let pipe = pipe.clone();
+                thread::spawn(move || pipe.slots.give_up(name(unit), said(unit)))
+            })
+            .collect();
+        let words = |stop: Stop| match stop {
+            Stop::Aborted { unit, reason } => {
+                let spoken = if unit == name(0) { "no disk is left" } else { "no time is left" };
+                assert_eq!(&*reason, spoken, "words of another");
+            }
+            stop => panic!("{stop:?}"),
+        };
+        if let Err(stop) = pipe.slots.poll_begin(0, 0) {
+            words(stop);
+        }
+        units.into_iter().for_each(|unit| unit.join().unwrap());
+        words(pipe.slots.poll_begin(0, 0).unwrap_err());
+    });
+}
+
+#[test]
+fn of_two_that_give_up_at_once_the_words_of_one_are_heard() {
+    two_give_up_at_once(Plant::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "words of another")]
+fn planted_give_up_without_words() {
+    two_give_up_at_once(Plant::SayNothing);
+}
+
+/// One gives up and says why while another is lost: whichever is first, nobody hears words that are not those of the
+/// fault.
+#[test]
+fn who_gives_up_while_another_is_lost_says_all_or_nothing() {
+    model(3, || {
+        let pipe = Pipe::new(2, 1, 1, Policy::Block, 1, Plant::Nothing);
+        let unit = |unit| UnitName { side: Side::Writer, unit };
+        let lost = Fault::Lost { unit: unit(1), pid: 7 };
+        let gives_up = {
+            let pipe = pipe.clone();
+            thread::spawn(move || pipe.slots.give_up(unit(0), "no disk is left"))
+        };
+        let dies = {
+            let pipe = pipe.clone();
+            thread::spawn(move || pipe.slots.fail(lost))
+        };
+        let check = |stop| match stop {
+            Stop::Fault(fault) => assert_eq!(fault, lost),
+            Stop::Aborted { reason, .. } => assert_eq!(&*reason, "no disk is left"),
+            stop => panic!("{stop:?}"),
+        };
+        if let Err(stop) = pipe.slots.poll_begin(0, 0) {
+            check(stop);
+        }
+        [gives_up, dies].into_iter().for_each(|unit| unit.join().unwrap());
+        check(pipe.slots.poll_begin(0, 0).unwrap_err());
     });
 }
 

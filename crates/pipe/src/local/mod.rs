@@ -82,12 +82,12 @@ impl Local {
         self.slots.units().find(gone).map(|unit| (unit, self.slots.process(unit).0))
     }
 
-    /// The place of this unit in its program was given up: tells the others, unless they wait for a
-    /// replacement.
-    pub fn give_up(&mut self, port: &mut Port) {
+    /// The place of this unit in its program was given up: tells the others, and why if it says, unless they
+    /// wait for a replacement.
+    pub fn give_up(&mut self, port: &mut Port, reason: &str) {
         // One that has closed gives up nothing but its wait for the others.
         if !port.waits_on_loss() && !self.slots.is_closed(port.me) {
-            self.slots.give_up(port.me);
+            self.slots.give_up(port.me, reason);
         }
         port.domain.give_up();
         self.stop_watching();

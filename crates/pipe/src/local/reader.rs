@@ -180,8 +180,8 @@ impl ReaderEnd for Mapped {
         self.local.leave(port)
     }
 
-    fn abort(&mut self, port: &mut Port) {
-        self.local.give_up(port);
+    fn abort(&mut self, port: &mut Port, reason: &str) {
+        self.local.give_up(port, reason);
     }
 }
 

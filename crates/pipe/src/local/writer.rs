@@ -198,8 +198,8 @@ impl WriterEnd for Slotted {
         self.local.leave(port)
     }
 
-    fn abort(&mut self, port: &mut Port) {
-        self.local.give_up(port);
+    fn abort(&mut self, port: &mut Port, reason: &str) {
+        self.local.give_up(port, reason);
     }
 }
 

@@ -229,10 +229,10 @@ impl Client {
                 }
                 Ok(Some(Tell::NotYet)) => return Err(self.bad("an answer before a question")),
                 Ok(Some(Tell::Stop(halt))) => {
-                    (self.stop, self.calls.revives) = (self.stop.or(Some(halt.into())), false);
+                    (self.stop, self.calls.revives) = (self.stop.take().or(Some(halt.into())), false);
                 }
                 Ok(Some(Tell::Notice(halt))) => {
-                    (self.notice, self.calls.revives) = (self.notice.or(Some(halt.into())), false);
+                    (self.notice, self.calls.revives) = (self.notice.take().or(Some(halt.into())), false);
                 }
                 Ok(Some(Tell::Bye)) => self.bye = true,
                 Ok(Some(Tell::Meet(..))) => return Err(self.bad("a second welcome")),
@@ -244,8 +244,8 @@ impl Client {
                 Err(fault) => return Err(self.lost(fault, step)),
             }
         }
-        match self.stop.or(self.notice.filter(|_| !self.is_reader)) {
-            Some(stop) if self.next.is_empty() => Err(self.stopped(stop, step)),
+        match self.stop.as_ref().or(self.notice.as_ref().filter(|_| !self.is_reader)) {
+            Some(stop) if self.next.is_empty() => Err(self.stopped(stop.clone(), step)),
             _ => Ok(()),
         }
     }
@@ -393,14 +393,11 @@ impl Client {
 
     /// A unit that has yet to send its part of a step is gone, and with it the step.
     pub fn check_lost(&self, unit: UnitName, step: u64) -> Result<(), PipeError> {
-        match self.notice {
+        match &self.notice {
             Some(
-                stop @ Stop::Fault(
-                    Fault::Lost { unit: gone, .. }
-                    | Fault::Silent { unit: gone, .. }
-                    | Fault::Aborted { unit: gone },
-                ),
-            ) if gone == unit => Err(self.stopped(stop, step)),
+                stop @ (Stop::Fault(Fault::Lost { unit: gone, .. } | Fault::Silent { unit: gone, .. })
+                | Stop::Aborted { unit: gone, .. }),
+            ) if *gone == unit => Err(self.stopped(stop.clone(), step)),
             _ => Ok(()),
         }
     }
@@ -411,7 +408,7 @@ impl Client {
         if let Some(fault) = &self.ended {
             return Err(self.lost(fault.clone(), step));
         }
-        self.notice.map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
+        self.notice.clone().map_or(Ok(()), |stop| Err(self.stopped(stop, step)))
     }
 
     /// The connection to a unit is gone: unit 0 says whether the unit is, and what all others are told.
@@ -442,7 +439,10 @@ impl Client {
 
     /// The connection to unit 0 has ended: with what it gave notice of, if it did.
     fn lost(&self, fault: LinkFault, step: u64) -> PipeError {
-        self.notice.map_or_else(|| self.gone(fault), |stop| self.stopped(stop, step))
+        match &self.notice {
+            Some(stop) => self.stopped(stop.clone(), step),
+            None => self.gone(fault),
+        }
     }
 
     fn gone(&self, fault: LinkFault) -> PipeError {

@@ -263,8 +263,8 @@ impl StepHub {
         let (n, number) = (m.next, m.unit.unit);
         let ahead = steps_ahead(slots.sizes().depth, slots.sizes().policy);
         match (ask, m.unit.side, m.granted.front().copied()) {
-            (Ask::Abort, ..) => {
-                slots.give_up(m.unit);
+            (Ask::Abort(reason), ..) => {
+                slots.give_up(m.unit, reason);
                 m.over = true;
                 m.told_bye = true;
             }
@@ -391,7 +391,7 @@ impl StepHub {
                             (m.knows, m.over) = (true, true);
                             // Of a fault the writers hear anyway; that this reader has read its last they
                             // learn from here alone, whether it comes to closing or not.
-                            if !matches!(stop, Stop::Fault(_)) {
+                            if !matches!(stop, Stop::Fault(_) | Stop::Aborted { .. }) {
                                 slots.close_reader(program, m.unit.unit, m.next);
                             }
                             (None, Tell::Stop(stop.into()))

@@ -291,14 +291,14 @@ impl ReaderEnd for Receiving {
         // Writers may wait for that before they take what this unit has sent to them in the domain.
         match port.failure() {
             None => self.client.leave(&Ask::Close),
-            Some(_) => self.client.give_up(),
+            Some(_) => self.client.give_up(""),
         }
         port.domain.leave()
     }
 
-    fn abort(&mut self, port: &mut Port) {
+    fn abort(&mut self, port: &mut Port, reason: &str) {
         port.domain.give_up();
-        self.client.give_up();
+        self.client.give_up(reason);
     }
 }
 

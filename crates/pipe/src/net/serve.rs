@@ -297,7 +297,7 @@ impl FarServer {
                     let actions = self.rendezvous.handle(id, conn.pid, message, Vec::new());
                     self.carry_out(actions);
                 }
-                Ok(Some(Ask::Abort))
+                Ok(Some(Ask::Abort(_)))
                     if self.open.as_ref().is_some_and(|(hub, _)| hub.replaceable(id).is_some()) =>
                 {
                     return self.hang_up(id, 0);
@@ -308,7 +308,7 @@ impl FarServer {
                         tracing::warn!(?ask, "a unit spoke out of turn");
                         return self.hang_up(id, 0);
                     }
-                    if matches!(ask, Ask::Abort) {
+                    if matches!(ask, Ask::Abort(_)) {
                         // It waits until its word has come.
                         self.send(id, &Tell::Bye);
                     }

@@ -4,7 +4,7 @@
 use super::session::SessionId;
 use crate::wire::{words, FromHost, Takes, ToHost, Welcome};
 use polyduct_port::{Policy, UnitName, MAX_DEPTH};
-use polyduct_slots::{fault::Fault, rebuild::Stands, Begin, Next, Stop};
+use polyduct_slots::{fault::Fault, reason::cut, rebuild::Stands, Begin, Next, Stop};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -192,8 +192,9 @@ pub enum Ask {
     Release,
     /// I write or read no more.
     Close,
-    /// I give up.
-    Abort,
+    /// I give up, for this reason, of at most [`MAX_REASON`](polyduct_slots::reason::MAX_REASON) bytes; it may be
+    /// empty. The rest of a longer one is cut off.
+    Abort(String),
     /// I know why the stream ended badly, and go.
     Leave,
     /// The connection to this unit is gone: hung up, or nothing was heard for so many seconds.
@@ -231,10 +232,10 @@ pub enum Tell {
 }
 
 /// A [`Stop`] as it crosses the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Halt {
-    /// See [`Stop::Fault`].
-    Fault(Fault),
+    /// See [`Stop::Fault`] and [`Stop::Aborted`], with the reason of the latter.
+    Fault(Fault, String),
     /// See [`Stop::Uneven`].
     Uneven {
         /// That unit.
@@ -251,7 +252,8 @@ pub enum Halt {
 impl From<Stop> for Halt {
     fn from(stop: Stop) -> Halt {
         match stop {
-            Stop::Fault(fault) => Halt::Fault(fault),
+            Stop::Fault(fault) => Halt::Fault(fault, String::new()),
+            Stop::Aborted { unit, reason } => Halt::Fault(Fault::Aborted { unit }, reason.into()),
             Stop::Uneven { unit, closed_after } => Halt::Uneven { unit, closed_after },
             Stop::ReadersGone => Halt::ReadersGone,
             Stop::Corrupt(_) => Halt::Corrupt,
@@ -262,7 +264,10 @@ impl From<Stop> for Halt {
 impl From<Halt> for Stop {
     fn from(halt: Halt) -> Stop {
         match halt {
-            Halt::Fault(fault) => Stop::Fault(fault),
+            Halt::Fault(Fault::Aborted { unit }, reason) => {
+                Stop::Aborted { unit, reason: cut(&reason).into() }
+            }
+            Halt::Fault(fault, _) => Stop::Fault(fault),
             Halt::Uneven { unit, closed_after } => Stop::Uneven { unit, closed_after },
             Halt::ReadersGone => Stop::ReadersGone,
             Halt::Corrupt => Stop::Corrupt("the state of the steps at the writer's unit 0"),

@@ -193,16 +193,16 @@ impl WriterEnd for Sending {
             self.outlast(port);
         }
         let left = port.domain.leave();
-        self.end(port);
+        self.end(port, "");
         left
     }
 
-    fn abort(&mut self, port: &mut Port) {
+    fn abort(&mut self, port: &mut Port, reason: &str) {
         port.domain.give_up();
         if let (Control::Host { slots, .. }, false) = (&self.control, port.waits_on_loss()) {
-            slots.give_up(port.me);
+            slots.give_up(port.me, reason);
         }
-        self.end(port);
+        self.end(port, reason);
     }
 }
 

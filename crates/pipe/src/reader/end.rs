@@ -96,6 +96,6 @@ pub(crate) trait ReaderEnd: Send + Sync {
     /// Leaves the pipe, in which it has read the steps before `k`, and its domain.
     fn leave(&mut self, port: &mut Port, k: u64) -> Result<(), PipeError>;
 
-    /// Gives the stream up, and leaves.
-    fn abort(&mut self, port: &mut Port);
+    /// Gives the stream up for this reason, which may be empty, and leaves.
+    fn abort(&mut self, port: &mut Port, reason: &str);
 }

@@ -74,8 +74,8 @@ pub(crate) trait WriterEnd: Send + Sync {
     /// Leaves the pipe and its domain, after [`close`](Self::close) or in its place.
     fn leave(&mut self, port: &mut Port) -> Result<(), PipeError>;
 
-    /// Gives the stream up, and leaves.
-    fn abort(&mut self, port: &mut Port);
+    /// Gives the stream up for this reason, which may be empty, and leaves.
+    fn abort(&mut self, port: &mut Port, reason: &str);
 }
 
 /// A unit's parts of a step in the caller's memory.

@@ -11,7 +11,9 @@ use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError};
-use polyduct_port::{Array, Changes, Interrupt, Options, Policy, PortError, Readers, Side, INTERRUPT_SLICE};
+use polyduct_port::{
+    Array, Changes, Interrupt, Options, Peer, Policy, PortError, Readers, Side, INTERRUPT_SLICE,
+};
 use polyduct_stream::{Direction, Protocol, StreamError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,8 +253,8 @@ impl Carrier {
         Ok(port)
     }
 
-    /// Says of an error of the pipe what it means for the stream: units that are not told why by their gateway know
-    /// at least where it was going.
+    /// Says of an error of the pipe what it means for the stream. Unit 0 asks who carries it; the others have what the
+    /// gateway said when it gave up, and know at least where it was going.
     pub fn explain(&mut self, error: PipeError) -> Error {
         let error = match (error, &self.pipe) {
             (PipeError::NoDirectory { source, .. }, Pipe::There(at, _)) => {
@@ -262,21 +264,37 @@ impl Carrier {
             }
             (error, _) => error,
         };
-        let gone = match &error {
-            PipeError::ReadersGone { .. } => true,
-            PipeError::Port(PortError::PeerAborted { peer, .. } | PortError::PeerLost { peer, .. }) => {
-                peer.name().is_some_and(|unit| self.is_gateway(unit.side))
+        let gateway = |peer: &Peer| peer.name().is_some_and(|unit| self.is_gateway(unit.side));
+        let (gone, said) = match &error {
+            PipeError::ReadersGone { .. } => (true, ""),
+            PipeError::Port(PortError::PeerAborted { peer, reason, .. }) if gateway(peer) => {
+                (true, &reason[..])
             }
-            _ => false,
+            PipeError::Port(PortError::PeerLost { peer, .. }) => (gateway(peer), ""),
+            _ => (false, ""),
         };
+        let told = (!said.is_empty()).then(|| StreamError::Told {
+            place: self.place.clone(),
+            reached: true,
+            what: said.to_owned(),
+        });
         // One that waits for its gateway while it opens waits for the other end.
         let opening = matches!(error, PipeError::Refused { .. }) || !self.opened;
         let most = if gone || opening { REASON } else { Duration::ZERO };
-        match self.ended(Some(most), || false) {
+        let own = match self.ended(Some(most), || false) {
             // What it has from the program tells that nothing new.
-            Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Error::Stream(why),
-            _ if !gone => error.into(),
-            _ => {
+            Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Some(why),
+            _ => None,
+        };
+        match (own, told) {
+            // Of several gateways each may say something else: all units have what the pipe says.
+            (Some(why), Some(told)) if matches!(*why, StreamError::Told { .. }) => {
+                Error::Stream(Arc::new(told))
+            }
+            (Some(why), _) => Error::Stream(why),
+            (None, Some(told)) => Error::Stream(Arc::new(told)),
+            (None, None) if !gone => error.into(),
+            (None, None) => {
                 Error::Stream(Arc::new(StreamError::Lost { place: self.place.clone(), source: error.into() }))
             }
         }

@@ -31,7 +31,8 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
     let again = &**again;
     let ready = |sink: &mut Read, adu| {
         let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
-        format.and_then(|format| lease.ready(format, 2)).inspect_err(|_| sink.end(false))
+        let ready = format.and_then(|format| lease.ready(format, 2));
+        ready.inspect_err(|e| sink.0.abort_because(&e.to_string()))
     };
     match inward {
         Inward::Tcp(socket) => {
@@ -40,10 +41,9 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 Form::Length => Ok(Steps::with_lengths(input)),
                 Form::Raw | Form::Npy => Steps::begin(input),
             };
-            let mut steps = begun.map_err(|e| {
-                give_up(pipe, &options);
-                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
-            })?;
+            let content = |e| StreamError::Content { place: place.clone(), step: 0, source: From::from(e) };
+            let begun = begun.map_err(content);
+            let mut steps = begun.inspect_err(|e| give_up(pipe, &options, e))?;
             let (given, layout) = match steps.header() {
                 Some(header) => (Given::Dataset(header.dataset), header.layout()),
                 None => (Given::ByReader, WHOLE.to_owned()),
@@ -53,7 +53,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             steps.are_of(len);
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = receive::run(&mut Plain(steps), &mut sink, lease, (&place, len), again);
-            sink.end(moved.is_ok());
+            sink.end(&moved);
             moved.map(drop)
         }
         Inward::Udp(socket) => {
@@ -61,17 +61,18 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             let len = sink.0.local_len_bytes() as u64;
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
-            sink.end(moved.is_ok());
+            sink.end(&moved);
             moved.map(drop)
         }
         Inward::Far(side) => {
             let met = FarSteps::meet(*side, job.open, again);
-            let mut steps = met.inspect_err(|_| give_up(pipe, &options))?;
+            let mut steps = met.inspect_err(|e| give_up(pipe, &options, e))?;
             let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
             let (given, adu) = offered.map_err(|e| {
                 steps.abort(&e.to_string());
-                give_up(pipe, &options);
-                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+                let error = StreamError::Content { place: place.clone(), step: 0, source: e.into() };
+                give_up(pipe, &options, &error);
+                error
             })?;
             let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
@@ -81,7 +82,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
                 Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),
             };
-            sink.end(moved.is_ok());
+            sink.end(&moved);
             if moved.is_ok() {
                 steps.done();
             }
@@ -90,12 +91,12 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
     }
 }
 
-/// Tells a program that waits for its gateway that nothing will come.
-fn give_up(pipe: &Pipe, options: &Options) {
+/// Tells a program that waits for its gateway that nothing will come, and why.
+fn give_up(pipe: &Pipe, options: &Options, why: &StreamError) {
     // Those that cannot be told have an error of their own.
     let options = Options { open_timeout: TELL, ..options.clone() };
     if let Ok(mut writer) = Writer::open(pipe, &Given::ByReader, WHOLE, &options) {
-        writer.abort();
+        writer.abort_because(&why.to_string());
     }
 }
 

@@ -107,11 +107,11 @@ impl Source for Written {
 pub struct Read(pub Writer);
 
 impl Read {
-    /// Ends the pipe: with all steps, or as one that broke.
-    pub fn end(&mut self, whole: bool) {
-        match whole {
-            true => drop(self.0.close()),
-            false => self.0.abort(),
+    /// Ends the pipe: with all steps, or as one that broke, whose readers hear why.
+    pub fn end<T>(&mut self, moved: &Result<T, StreamError>) {
+        match moved {
+            Ok(_) => drop(self.0.close()),
+            Err(why) => self.0.abort_because(&why.to_string()),
         }
     }
 }

@@ -317,9 +317,9 @@ impl Asking {
         let _ = self.tiles.close();
     }
 
-    /// Tells them that it has failed.
-    pub fn abort(&mut self) {
-        self.asks.abort();
-        self.tiles.abort();
+    /// Tells them that it has failed, and why.
+    pub fn abort(&mut self, why: &str) {
+        self.asks.abort_because(why);
+        self.tiles.abort_because(why);
     }
 }

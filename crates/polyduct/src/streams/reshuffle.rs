@@ -10,7 +10,7 @@ use super::StreamTarget;
 use polyduct_layout::{Dataset, Layout, LayoutError, Plan};
 use polyduct_os::cpu;
 use polyduct_pipe::{Given, PipeError, Reader, Writer};
-use polyduct_port::{Expect, Options, Policy};
+use polyduct_port::{Expect, Options, Policy, PortError};
 use polyduct_stream::StreamError;
 
 /// Runs from this length on cost a gateway no more than bytes that lie together.
@@ -106,7 +106,7 @@ pub fn forward(pipe: &Pipe, dataset: &Dataset, block: u64, options: &Options) ->
     };
     let mut from = Reader::open(pipe, &layout, &Expect::default(), &own).map_err(program)?;
     let opened = Writer::open(&blocks(pipe), &Given::Dataset(*dataset), &layout, &own);
-    let mut to = opened.inspect_err(|_| from.abort()).map_err(program)?;
+    let mut to = opened.inspect_err(|e| from.abort_because(&why(e))).map_err(program)?;
     let mut bring = || {
         while from.peek()?.is_some() {
             let mut slot = to.step()?;
@@ -118,8 +118,18 @@ pub fn forward(pipe: &Pipe, dataset: &Dataset, block: u64, options: &Options) ->
     };
     let brought = bring().and_then(|()| to.close().map(drop)).and_then(|()| from.close().map(drop));
     brought.map_err(|error| {
-        to.abort();
-        from.abort();
+        // The gateway's words are for the program, and the program's for the gateway.
+        let why = why(&error);
+        to.abort_because(&why);
+        from.abort_because(&why);
         program(error)
     })
+}
+
+/// Why one of the two pipes broke: of one that was given up in the words of who did.
+fn why(error: &PipeError) -> String {
+    match error {
+        PipeError::Port(PortError::PeerAborted { reason, .. }) if !reason.is_empty() => reason.clone(),
+        error => error.to_string(),
+    }
 }

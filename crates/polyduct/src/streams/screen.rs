@@ -93,14 +93,14 @@ impl Screen {
                 let shown = self.steps(&mut reader, Some(&mut asking), lease, &**again);
                 match &shown {
                     Ok(()) => asking.close(),
-                    Err(_) => asking.abort(),
+                    Err(error) => asking.abort(&error.to_string()),
                 }
                 shown
             }
         });
         match &shown {
             Ok(()) => drop(reader.close()),
-            Err(_) => reader.abort(),
+            Err(error) => reader.abort_because(&error.to_string()),
         }
         shown
     }

@@ -260,12 +260,13 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
             let lanes = TcpLanes::new(target.to_string(), sockets);
             // One that has a name may change its size.
             let all = bundles::given(&bundles::offer(&arrays, job.units)).map(|(_, all)| all);
-            let all = all.map_err(|e| program(PipeError::from(e))).inspect_err(|_| reader.abort())?;
+            let all =
+                all.map_err(|e| program(PipeError::from(e))).inspect_err(|e| give_up(&mut reader, e))?;
             let adu = if named { Adu::Changing { most: all.most() } } else { fixed };
             carry(job, reader, lanes, (adu, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
-            let video = video(target, &dataset).inspect_err(|_| reader.abort())?;
+            let video = video(target, &dataset).inspect_err(|e| give_up(&mut reader, e))?;
             let packet = target.place.su;
             let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
@@ -277,13 +278,14 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         Outward::Window => {
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
             let head = Head { shape, dtype, frame: dataset.len_bytes() };
-            let window = Window::create(target.name.as_ref(), head).inspect_err(|_| reader.abort())?;
+            let window =
+                Window::create(target.name.as_ref(), head).inspect_err(|e| give_up(&mut reader, e))?;
             carry(job, reader, window, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Far(mut lanes) => {
             let offer = bundles::offer(&arrays, job.units);
             let checked = bundles::given(&offer).map_err(|e| program(PipeError::from(e)));
-            let (_, all) = checked.inspect_err(|_| reader.abort())?;
+            let (_, all) = checked.inspect_err(|e| give_up(&mut reader, e))?;
             let shared = !job.share.is_all();
             lanes.offer(offer, shared.then_some(dataset.len_bytes()));
             carry(job, reader, *lanes, (if shared { fixed } else { all }, FAR.0, FAR.1), (lease, &**again))
@@ -327,20 +329,26 @@ fn carry<L: Lanes>(
     let count = lanes.count();
     // It is in front of the first byte.
     let says = (target.place.protocol == Protocol::Tcp && share.index == 0).then_some(target.form);
-    let source = Written::new(reader, tu.max(su), *share, says);
+    let mut source = Written::new(reader, tu.max(su), *share, says);
     let tu = source.tu_bytes();
     // One connection has a unit as a whole.
     let whole = count == 1 && matches!(target.place.protocol, Protocol::Tcp | Protocol::Window);
     let su = if whole { tu } else { su };
-    let format = Format::new(adu, tu, su, count)?;
-    lease.ready(format, buffers)?;
+    let format = Format::new(adu, tu, su, count).map_err(StreamError::from);
+    let ready = format.and_then(|format| lease.ready(format, buffers).map(|()| format));
+    let format = ready.inspect_err(|e| give_up(source.reader(), e))?;
     let mut transmit = Transmit::new((source, lanes), lease, (format, buffers), again);
     let moved = transmit.run();
     match &moved {
         Ok(_) => drop(transmit.source.reader().close()),
-        Err(_) => transmit.source.reader().abort(),
+        Err(error) => give_up(transmit.source.reader(), error),
     }
     moved.map(drop)
+}
+
+/// Leaves the program, all of whose units hear why.
+fn give_up(reader: &mut Reader, why: &StreamError) {
+    reader.abort_because(&why.to_string());
 }
 
 pub(super) fn program(error: PipeError) -> StreamError {

@@ -56,8 +56,8 @@ impl Client {
             if let Err(e) = self.take(step) {
                 return Some(e);
             }
-            if let Some(stop) = self.notice {
-                return Some(self.stopped(stop, step));
+            if let Some(stop) = &self.notice {
+                return Some(self.stopped(stop.clone(), step));
             }
             // What is still to be read, a reader's next step, is for later; whom the domain needs is gone.
             if self.ended.is_some() {

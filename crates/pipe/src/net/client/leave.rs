@@ -3,6 +3,7 @@
 use super::Client;
 use crate::net::wire::{Ask, Tell};
 use polyduct_os::clock;
+use polyduct_slots::reason::cut;
 use std::time::Duration;
 
 /// How long a leaving unit waits for unit 0's good-bye.
@@ -11,7 +12,7 @@ const BYE: Duration = Duration::from_secs(2);
 impl Client {
     /// Leaves: what was said before reaches unit 0.
     pub fn leave(&mut self, ask: &Ask) {
-        self.gives_up = matches!(ask, Ask::Abort);
+        self.gives_up = matches!(ask, Ask::Abort(_));
         let _ = self.say(ask);
         self.wait_for_bye(Some(if self.silent { Duration::ZERO } else { BYE }));
         if self.bye {
@@ -22,10 +23,10 @@ impl Client {
         self.session.channel().shut();
     }
 
-    /// Leaves for a reason that the others know, or shall know.
-    pub fn give_up(&mut self) {
-        let known = self.stop.or(self.notice).is_some();
-        self.leave(if known { &Ask::Leave } else { &Ask::Abort });
+    /// Leaves for a reason that the others know, or shall know; it may be empty.
+    pub fn give_up(&mut self, reason: &str) {
+        let known = self.stop.is_some() || self.notice.is_some();
+        self.leave(&if known { Ask::Leave } else { Ask::Abort(cut(reason).to_owned()) });
     }
 
     /// Stays for the readers after a stop, within the port's patience.

@@ -62,8 +62,8 @@ impl Sending {
         }
     }
 
-    /// Takes leave of the others, and ends all threads.
-    pub(super) fn end(&mut self, port: &Port) {
+    /// Takes leave of the others, which are told why if it is before the time, and ends all threads.
+    pub(super) fn end(&mut self, port: &Port, reason: &str) {
         match &mut self.control {
             Control::Host { slots, shared, thread, .. } => {
                 if slots.fault().is_some() || slots.readers_are_gone() {
@@ -79,7 +79,7 @@ impl Sending {
                 thread.take().into_iter().for_each(|t| drop(t.join()));
             }
             Control::Guest(client) if client.is_dismissed() => client.leave(&Ask::Close),
-            Control::Guest(client) => client.give_up(),
+            Control::Guest(client) => client.give_up(reason),
         }
         self.senders.stop();
         self.accepts.take().into_iter().for_each(|t| drop(t.join()));
