@@ -32,8 +32,8 @@ enum Plant {
     FreeBeforeAllReleased,
     /// A place is given out with what was in it.
     SeatWithoutCleaning,
-    /// Who gives up lets its words be known by a fault without a mark of their own.
-    SayNothing,
+    /// A unit that gives up records its fault before it says why.
+    FaultBeforeWords,
 }
 
 /// One writer unit's part of one slot. Loom reports any access that is not ordered with a write.
@@ -401,28 +401,29 @@ fn a_loss_comes_before_the_closing_that_follows_from_it() {
     });
 }
 
-/// Two units give up at once, each with words of its own, and one is lost meanwhile. Who finds a fault of one that
+/// Words of two units, each of two words of memory.
+const WHY: [&str; 2] = ["no disk is left", "no time is left"];
+
+/// Two units give up at once, each with words of its own. Who finds a fault of one that
 /// gave up finds the words of that one, and all of them.
 fn two_give_up_at_once(plant: Plant) {
     model(3, move || {
         let pipe = Pipe::new(2, 1, 1, Policy::Block, 1, Plant::Nothing);
-        // Of two words of memory.
-        let said = |unit: u32| match (unit, plant) {
-            (_, Plant::SayNothing) => "",
-            (0, _) => "no disk is left",
-            _ => "no time is left",
-        };
         let name = |unit| UnitName { side: Side::Writer, unit };
         let units: Vec<_> = (0..2)
             .map(|unit| {
                 let pipe = pipe.clone();
-                thread::spawn(move || pipe.slots.give_up(name(unit), said(unit)))
+                thread::spawn(move || {
+                    if plant == Plant::FaultBeforeWords {
+                        pipe.slots.fail(Fault::Aborted { unit: name(unit) });
+                    }
+                    pipe.slots.give_up(name(unit), WHY[unit as usize]);
+                })
             })
             .collect();
         let words = |stop: Stop| match stop {
             Stop::Aborted { unit, reason } => {
-                let spoken = if unit == name(0) { "no disk is left" } else { "no time is left" };
-                assert_eq!(&*reason, spoken, "words of another");
+                assert_eq!(&*reason, WHY[unit.unit as usize], "words of another");
             }
             stop => panic!("{stop:?}"),
         };
@@ -441,8 +442,8 @@ fn of_two_that_give_up_at_once_the_words_of_one_are_heard() {
 
 #[test]
 #[should_panic(expected = "words of another")]
-fn planted_give_up_without_words() {
-    two_give_up_at_once(Plant::SayNothing);
+fn planted_fault_before_words() {
+    two_give_up_at_once(Plant::FaultBeforeWords);
 }
 
 /// One gives up and says why while another is lost: whichever is first, nobody hears words that are not those of the
@@ -455,7 +456,7 @@ fn who_gives_up_while_another_is_lost_says_all_or_nothing() {
         let lost = Fault::Lost { unit: unit(1), pid: 7 };
         let gives_up = {
             let pipe = pipe.clone();
-            thread::spawn(move || pipe.slots.give_up(unit(0), "no disk is left"))
+            thread::spawn(move || pipe.slots.give_up(unit(0), WHY[0]))
         };
         let dies = {
             let pipe = pipe.clone();
@@ -463,7 +464,7 @@ fn who_gives_up_while_another_is_lost_says_all_or_nothing() {
         };
         let check = |stop| match stop {
             Stop::Fault(fault) => assert_eq!(fault, lost),
-            Stop::Aborted { reason, .. } => assert_eq!(&*reason, "no disk is left"),
+            Stop::Aborted { reason, .. } => assert_eq!(&*reason, WHY[0]),
             stop => panic!("{stop:?}"),
         };
         if let Err(stop) = pipe.slots.poll_begin(0, 0) {
