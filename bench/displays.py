@@ -17,7 +17,6 @@ import shutil
 import signal
 import socket
 import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -209,21 +208,30 @@ def large() -> tuple[float, int, int]:
         gateway.communicate()
 
 
+def body_of(port: int, greeting: str | bytes) -> bytes:
+    """The request by which a viewer gets what it is shown."""
+    path = f"/{NAME}/frames?viewer={json.loads(greeting)['id']}"
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
 async def look(port: int, count: int, until: Callable[[], bool]) -> int:
     """So many viewers, each of which takes what it gets; how many frames came in all."""
     import websockets
 
     async def one() -> int:
         came = 0
-        async with websockets.connect(
-            f"ws://127.0.0.1:{port}/{NAME}/ws", max_size=None, compression=None
-        ) as server:
+        async with websockets.connect(f"ws://127.0.0.1:{port}/{NAME}/ws", compression=None) as server:
+            shown, asks = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+            asks.write(body_of(port, await server.recv()))
+            await shown.readuntil(b"\r\n\r\n")
             while not until():
-                said = await asyncio.wait_for(server.recv(), 30)
-                if isinstance(said, bytes):
-                    head = json.loads(said[4 : 4 + struct.unpack("<I", said[:4])[0]])
+                size = int.from_bytes(await asyncio.wait_for(shown.readexactly(8), 30), "little")
+                said = await shown.readexactly(size)
+                head = json.loads(said[4 : 4 + int.from_bytes(said[:4], "little")])
+                if head["type"] == "frame":
                     await server.send(json.dumps({"type": "ack", "id": head["id"]}))
                     came += 1
+            asks.close()
         return came
 
     return sum(await asyncio.gather(*(one() for _ in range(count))))
@@ -231,6 +239,8 @@ async def look(port: int, count: int, until: Callable[[], bool]) -> int:
 
 def viewers() -> dict[str, float]:
     """Microseconds of a step alone; how many times that beside a stopped viewer, and beside 50."""
+    from websockets.sync.client import connect
+
     port = free_port()
     with program("steps", port) as (writer,):
         shown_at(port)
@@ -248,13 +258,10 @@ def viewers() -> dict[str, float]:
             return ask()
 
         alone = took(1)
-        with socket.create_connection(("127.0.0.1", port)) as stopped:
-            stopped.sendall(
-                f"GET /{NAME}/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
-                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-            )
-            assert b"101" in stopped.recv(100)
+        speaks = connect(f"ws://127.0.0.1:{port}/{NAME}/ws", compression=None)
+        with speaks, socket.create_connection(("127.0.0.1", port)) as stopped:
+            stopped.sendall(body_of(port, speaks.recv()))
+            assert b"200" in stopped.recv(100)
             beside = took(1)
         crowd = subprocess.Popen(
             [sys.executable, __file__, "look", str(port)], stdout=subprocess.PIPE, text=True

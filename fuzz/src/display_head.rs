@@ -26,13 +26,14 @@ fn target(input: &[u8]) {
 }
 
 fn main() {
-    let seeds: [&[u8]; 4] = [
+    let seeds: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n",
         b"HEAD /a%20b/c.npy?view=u+v&token=00112233445566778899aabbccdd HTTP/1.1\r\nHost: [::1]\r\n\r\nmore",
         b"GET /a/ws HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
             Origin: http://localhost\r\n\r\n\x81\x82\0\0\0\0hi",
         b"GET /status.json HTTP/1.0\n\n",
+        b"GET /a/frames?viewer=00112233445566778899aabbccddeeff HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ];
     let words: [&[u8]; 12] = [
         b"\r\n",

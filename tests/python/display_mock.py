@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 from websockets.datastructures import Headers
@@ -67,15 +70,22 @@ def pack(head: dict[str, Any], views: list[View]) -> bytes:
     return b"".join([len(text).to_bytes(4, "little"), text, bytes(-(4 + len(text)) % 8), *parts])
 
 
-class Viewer:
-    """What one page is sent: two frames on the way, behind them the newest."""
+def packed(text: str) -> bytes:
+    """A message without arrays as it goes over the wire."""
+    return len(text.encode()).to_bytes(4, "little") + text.encode()
 
-    def __init__(self, socket: ServerConnection) -> None:
-        self.socket = socket
+
+class Viewer:
+    """What one page is sent in its body: two frames on the way, behind them the newest."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self.socket = connection
+        self.id = connection.id.hex
         self.out = 0
         self.paused = False
         self.waiting: bytes | None = None
-        self.texts: list[str] = []
+        #: Messages before the next frame.
+        self.texts: list[bytes] = []
         self.gone = False
 
 
@@ -130,9 +140,12 @@ class Mock:
         self.text(json.dumps({"type": "state", "state": state, "why": why}))
 
     def text(self, text: str) -> None:
+        self.send(packed(text))
+
+    def send(self, message: bytes) -> None:
         with self.changed:
             for one in self.viewers:
-                one.texts.append(text)
+                one.texts.append(message)
             self.changed.notify_all()
 
     def show(self, step: int, *views: View, values: dict[str, Any] | None = None) -> None:
@@ -164,9 +177,11 @@ class Mock:
 
     def _request(self, connection: ServerConnection, request: Request) -> Response | None:
         self.asked.append(request.path)
-        path = request.path.partition("?")[0]
+        path, _, query = request.path.partition("?")
         if path == f"/{self.name}/ws":
             return None
+        if path == f"/{self.name}/frames":
+            return self._body(connection, parse_qs(query)["viewer"][0])
         if path == "/status.json" and self.listing is not None:
             return self._answer(200, "application/json", json.dumps(self.listing).encode())
         if path in ("/", f"/{self.name}"):
@@ -178,18 +193,17 @@ class Mock:
         headers["Content-Security-Policy"] = POLICY
         return Response(status, "", headers, body)
 
-    def _viewer(self, socket: ServerConnection) -> None:
-        one = Viewer(socket)
+    def _viewer(self, connection: ServerConnection) -> None:
+        one = Viewer(connection)
         with self.changed:
             if self.greeting:
-                one.texts.append(self.greeting)
+                one.texts.append(packed(self.greeting))
             one.waiting = self.newest
             self.viewers.append(one)
             self.changed.notify_all()
-        sender = threading.Thread(target=self._send, args=(one,))
-        sender.start()
         try:
-            for text in socket:
+            connection.send(json.dumps({"type": "viewer", "id": one.id}))
+            for text in connection:
                 self._hear(one, json.loads(text))
         except ConnectionClosed:
             pass
@@ -198,7 +212,6 @@ class Mock:
                 one.gone = True
                 self.viewers.remove(one)
                 self.changed.notify_all()
-            sender.join()
 
     def _hear(self, one: Viewer, message: dict[str, Any]) -> None:
         with self.changed:
@@ -212,21 +225,28 @@ class Mock:
                 one.waiting = self.newest
             self.changed.notify_all()
 
-    def _send(self, one: Viewer) -> None:
+    def _body(self, connection: ServerConnection, viewer: str) -> Response:
+        """Writes a viewer's messages until it is gone: more than an answer can be here."""
+        with self.changed:
+            one = next(one for one in self.viewers if one.id == viewer)
+
         def ready() -> bool:
             return one.gone or bool(one.texts) or (one.waiting is not None and one.out < 2 and not one.paused)
 
-        try:
+        body = connection.socket
+        with contextlib.suppress(OSError):
+            body.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\r\n")
             while True:
                 with self.changed:
                     self.changed.wait_for(ready)
                     if one.gone:
-                        return
-                    message: str | bytes | None = one.texts.pop(0) if one.texts else None
+                        break
+                    message: bytes | None = one.texts.pop(0) if one.texts else None
                     if message is None:
                         message, one.waiting = one.waiting, None
                         one.out += 1
                 assert message is not None
-                one.socket.send(message)
-        except ConnectionClosed:
-            pass
+                body.sendall(len(message).to_bytes(8, "little") + message)
+            body.shutdown(socket.SHUT_WR)
+        # Nobody reads that.
+        return self._answer(200, "text/plain", b"")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import Process, together
 from display_page import chromium, until
+from display_viewer import Viewer
 from playwright.sync_api import Browser, Page
 
 import polyduct
@@ -173,18 +174,13 @@ def test_a_stopped_viewer_delays_nobody(port: int, browser: Browser) -> None:
     with Program(f"display://:{port}/slow", {"u": (WAVE, "block,*")}, 2) as program:
         program.step()
         # It asks for frames and reads none.
-        stopped = socket.create_connection(("127.0.0.1", port))
-        stopped.sendall(
-            f"GET /slow/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-        )
-        tab = page(browser, port, "slow")
-        until(tab, "state.frames > 0")
-        for _ in range(30):
-            t = program.step()
-            until(tab, f"state.step >= {t}")
-        tab.close()
-        stopped.close()
+        with Viewer(port, "slow", room=4096):
+            tab = page(browser, port, "slow")
+            until(tab, "state.frames > 0")
+            for _ in range(30):
+                t = program.step()
+                until(tab, f"state.step >= {t}")
+            tab.close()
 
 
 def test_a_paused_page_gets_nothing(port: int, browser: Browser) -> None:

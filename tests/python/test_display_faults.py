@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import http.client
 import json
 import os
 import resource
 import socket
-import struct
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import websockets
-from conftest import Process
+from conftest import Process, together
+from display_viewer import Viewer
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 Start = Callable[..., Process]
-LIMIT, TOLD = 256, 16
+LIMIT, TOLD = 384, 16
 CROWD = 2200
 
 
@@ -87,26 +87,16 @@ class Program:
             socket.create_connection(("127.0.0.1", self._port))
 
 
-async def viewer(port: int, frames: int) -> list[int]:
+def viewer(port: int, frames: int) -> list[int]:
     """The steps of so many frames, each of which is acknowledged."""
     steps: list[int] = []
-    async with websockets.connect(
-        f"ws://127.0.0.1:{port}/crowd/ws", max_size=None, compression=None
-    ) as socket:
-        while len(steps) < frames:
-            said = await asyncio.wait_for(socket.recv(), 30)
-            if isinstance(said, str):
-                continue
-            length = struct.unpack("<I", said[:4])[0]
-            head = json.loads(said[4 : 4 + length])
-            view = head["views"][0]
-            at = (4 + length + 7) // 8 * 8 + view["at"]
-            values = np.frombuffer(
-                said, {"f4": "f4", "f2": "f2"}[view["dtype"]], view["len"] // int(view["dtype"][1]), at
-            )
-            assert (values == values[0]).all(), "a frame is of one step"
-            steps.append(head["step"])
-            await socket.send(json.dumps({"type": "ack", "id": head["id"]}))
+    with Viewer(port, "crowd") as one:
+        for head, arrays in one.messages():
+            for values in arrays.values():
+                assert (values == values[0, 0]).all(), "a frame is of one step"
+                steps.append(head["step"])
+            if len(steps) == frames:
+                break
     return steps
 
 
@@ -115,8 +105,8 @@ def until_served(port: int, frames: int) -> list[int]:
     end = time.monotonic() + 30
     while True:
         try:
-            return asyncio.run(viewer(port, frames))
-        except (websockets.InvalidHandshake, OSError, EOFError) as e:
+            return viewer(port, frames)
+        except (InvalidHandshake, ConnectionClosed, http.client.HTTPException, OSError, EOFError) as e:
             assert time.monotonic() < end, e
 
 
@@ -161,18 +151,8 @@ def test_one_of_fifty_viewers_takes_nothing(port: int, start: Start) -> None:
     until_served(port, 30)
     program.steps()
     memory, frame = program.memory(), 4 * shape[0] * shape[1]
-    with socket.socket() as stopped:
-        stopped.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stopped.connect(("127.0.0.1", port))
-        stopped.sendall(
-            HALF + b"ket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
-        )
-        stopped.sendall(b"AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
-
-        async def others() -> list[list[int]]:
-            return await asyncio.gather(*(viewer(port, 20) for _ in range(49)))
-
-        for steps in asyncio.run(others()):
+    with Viewer(port, "crowd", room=4096):
+        for steps in together(*(lambda: viewer(port, 20) for _ in range(49))):
             assert steps == sorted(set(steps))
         count, most = program.steps()
         assert count > 20 and most < 2, "steps go on"

@@ -349,6 +349,23 @@ def test_owners_are_drawn_over_the_picture(look: Open, mock: Mock) -> None:
     assert seen.locator(".pic .over").is_hidden()
 
 
+def test_a_page_that_nobody_looks_at_has_no_connection(look: Open, mock: Mock) -> None:
+    mock.arrays(1, u=ramp())
+    seen = look()
+    shown(seen, 1)
+    hide = '''hidden => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }'''
+    seen.evaluate(hide, True)
+    with mock.changed:
+        assert mock.changed.wait_for(lambda: not mock.viewers, 30)
+    mock.arrays(2, u=ramp())
+    assert not until(seen, "state")["connected"]
+    seen.evaluate(hide, False)
+    assert shown(seen, 2)["history"]["frames"] == 2
+
+
 def test_it_comes_back_after_the_server_was_away(look: Open, mock: Mock) -> None:
     first = Mock()
     first.arrays(7, u=ramp())
@@ -554,7 +571,7 @@ def test_what_cannot_be_read_is_said_and_harms_nothing(look: Open, mock: Mock) -
     seen = look()
     shown(seen, 1)
     for frame in [b"", b"\xff\xff\xff\xff", mock.newest[:-8]]:  # type: ignore[index]
-        mock.text(frame)  # type: ignore[arg-type]
+        mock.send(frame)
     until(seen, "document.querySelector('#badge').textContent.startsWith('a frame cannot be read')")
     mock.arrays(2, u=ramp())
     shown(seen, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import selectors
 import signal
@@ -17,10 +16,10 @@ import numpy as np
 import pytest
 from conftest import Process, together
 from display_page import chromium, until
+from display_viewer import Viewer
 from test_display import Program
 from test_gateway import Gateway, Receiver
 from websockets.exceptions import InvalidHandshake
-from websockets.sync.client import ClientConnection, connect
 
 import polyduct
 
@@ -312,38 +311,29 @@ def parts(gateway: Gateway, start: Start, port: int, steps: list[int]) -> list[P
     return programs
 
 
-def watch(port: int, name: str) -> ClientConnection:
+def watch(port: int, name: str) -> Viewer:
     while True:
         try:
-            return connect(f"ws://127.0.0.1:{port}/{name}/ws", compression=None, max_size=None)
+            return Viewer(port, name)
         except InvalidHandshake:
             # The page comes with its last part.
             continue
 
 
-def messages(socket: ClientConnection) -> Iterator[dict[str, Any]]:
-    """What is said, and frames with the values of their views, each checked: of one step."""
-    while True:
-        message = socket.recv(60)
-        if isinstance(message, str):
-            yield json.loads(message)
-            continue
-        size = int.from_bytes(message[:4], "little")
-        head = json.loads(message[4 : 4 + size])
-        start = (4 + size + 7) // 8 * 8
-        for view in head["views"]:
-            values = np.frombuffer(message, view["dtype"], 600, start + view["at"])
-            k = int(view["name"][1])
-            assert (values == 100 * k + head["step"] % 100).all(), (view["name"], head["step"], values[0])
+def messages(viewer: Viewer) -> Iterator[dict[str, Any]]:
+    """What is said, and frames, the values of whose views are checked: of one step."""
+    for head, arrays in viewer.messages():
+        for name, values in arrays.items():
+            k = int(name[1])
+            assert (values == 100 * k + head["step"] % 100).all(), (name, head["step"], values)
             assert head["values"][f"p{k}/t"] == head["step"]
-        socket.send(json.dumps({"type": "ack", "id": head["id"]}))
         yield head
 
 
 def test_parts_of_a_page_are_shown_together(gateway: Gateway, start: Start, port: int) -> None:
     programs = parts(gateway, start, port, [40, 10, 40, 40])
-    with watch(port, "cameras") as socket:
-        heard = messages(socket)
+    with watch(port, "cameras") as viewer:
+        heard = messages(viewer)
         assert [view["name"] for view in next(heard)["views"]] == ["p0/u", "p1/u", "p2/u", "p3/u"]
         for program in programs:
             program.tell()
@@ -369,8 +359,8 @@ def test_a_part_that_dies_is_told_to_all(gateway: Gateway, start: Start, port: i
     programs = parts(gateway, start, port, [1 << 30] * 4)
     for program in programs:
         program.tell()
-    with watch(port, "cameras") as socket:
-        heard = messages(socket)
+    with watch(port, "cameras") as viewer:
+        heard = messages(viewer)
         frames = 0
         for message in heard:
             frames += message["type"] == "frame"

@@ -16,28 +16,23 @@ const TIME: Duration = Duration::from_secs(3);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads one message into `buffer`, and gives the frame's number.
-fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Option<u64>, Failure> {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head)?;
-    let len = match head[1] {
-        126 => {
-            let mut len = [0; 2];
-            stream.read_exact(&mut len)?;
-            u64::from(u16::from_be_bytes(len))
-        }
-        127 => {
-            let mut len = [0; 8];
-            stream.read_exact(&mut len)?;
-            u64::from_be_bytes(len)
-        }
-        short => u64::from(short),
-    };
-    buffer.resize(len as usize, 0);
-    stream.read_exact(buffer)?;
-    if head[0] != 0x82 {
-        return Ok(None);
+/// What comes before an empty line.
+fn head(stream: &mut TcpStream) -> Result<(), Failure> {
+    let mut end = Vec::new();
+    while !end.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        end.push(byte[0]);
     }
+    Ok(())
+}
+
+/// Reads one message into `buffer`, and gives the frame's number.
+fn read(body: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Option<u64>, Failure> {
+    let mut len = [0; 8];
+    body.read_exact(&mut len)?;
+    buffer.resize(u64::from_le_bytes(len) as usize, 0);
+    body.read_exact(buffer)?;
     let json = u32::from_le_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
     let head: serde_json::Value = serde_json::from_slice(&buffer[4..4 + json])?;
     Ok(head["id"].as_u64())
@@ -52,15 +47,20 @@ fn view(display: &Display) -> Result<u64, Failure> {
         "GET /a/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )?;
-    let mut end = Vec::new();
-    while !end.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        end.push(byte[0]);
-    }
+    head(&mut stream)?;
+    // A short text: two bytes, and so many.
+    let mut short = [0; 2];
+    stream.read_exact(&mut short)?;
+    let mut greeting = vec![0; usize::from(short[1])];
+    stream.read_exact(&mut greeting)?;
+    let greeting: serde_json::Value = serde_json::from_slice(&greeting)?;
+    let id = greeting["id"].as_str().ok_or("no id")?;
+    let mut body = TcpStream::connect(display.socket_address())?;
+    write!(body, "GET /a/frames?viewer={id} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    head(&mut body)?;
     let (start, mut frames, mut buffer) = (Instant::now(), 0, Vec::new());
     while start.elapsed() < TIME {
-        let Some(id) = read(&mut stream, &mut buffer)? else { continue };
+        let Some(id) = read(&mut body, &mut buffer)? else { continue };
         frames += 1;
         let text = format!("{{\"type\":\"ack\",\"id\":{id}}}");
         let mut message = vec![0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];

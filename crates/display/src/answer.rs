@@ -19,6 +19,8 @@ pub(crate) enum Route {
     Status,
     /// A websocket of a name.
     Watch(String),
+    /// What a viewer of a name is shown.
+    Frames(String),
     /// The newest frame of a name.
     Newest(String, Form),
     Unknown,
@@ -47,6 +49,9 @@ pub(crate) fn route<'a>(
     if is_name(path) {
         return Route::Page;
     }
+    if let Some(name) = path.strip_suffix("/frames").filter(|name| !request.head_only && is_name(name)) {
+        return Route::Frames(name.into());
+    }
     let forms = [(".png", Form::Png), (".npy", Form::Npy), (".json", Form::Json)];
     let newest = |(ending, form)| {
         let name = path.strip_suffix(ending).filter(|name| is_name(name))?;
@@ -54,6 +59,11 @@ pub(crate) fn route<'a>(
     };
     forms.into_iter().find_map(newest).unwrap_or(Route::Unknown)
 }
+
+/// Lines of every answer's head. An address may hold a token, which is told to nobody.
+const LINES: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+    Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+    X-Frame-Options: SAMEORIGIN\r\n";
 
 /// An answer, before it is written.
 #[derive(Debug)]
@@ -139,11 +149,8 @@ impl Answer {
             _ => "Service Unavailable",
         };
         let len: usize = self.body.iter().map(Bytes::len).sum();
-        // An address may hold a token, which is told to nobody.
         let head = format!(
-            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {len}\r\nConnection: close\r\n\
-            Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
-            Cross-Origin-Resource-Policy: same-origin\r\nX-Frame-Options: SAMEORIGIN\r\n{}\r\n",
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {len}\r\n{LINES}{}\r\n",
             self.status, self.kind, self.lines
         );
         let body = if head_only { Vec::new() } else { self.body };
@@ -158,6 +165,11 @@ pub(crate) fn switch(key: &str) -> Bytes {
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
         Sec-WebSocket-Accept: {accept}\r\n\r\n"
     ))
+}
+
+/// The head of an answer whose body goes on until the connection ends.
+pub(crate) fn endless() -> Bytes {
+    Bytes::from(format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n{LINES}\r\n"))
 }
 
 #[cfg(test)]
@@ -189,6 +201,9 @@ mod tests {
         assert_eq!(of("/a/ws", true, &["a"]), Route::Watch("a".into()));
         assert_eq!(of("/a/ws", false, &["a"]), Route::Unknown);
         assert_eq!(of("/a", true, &["a"]), Route::Unknown);
+        assert_eq!(of("/a/frames", false, &["a"]), Route::Frames("a".into()));
+        assert_eq!(of("/a/frames", false, &["a", "a/frames"]), Route::Page);
+        assert_eq!(of("/a/frames", true, &["a"]), Route::Unknown);
         assert_eq!(of("/b.json", false, &["a"]), Route::Unknown);
     }
 

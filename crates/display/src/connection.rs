@@ -4,11 +4,14 @@ use crate::answer::Answer;
 use crate::draw::Form;
 use crate::head::{self, HeadError, Request};
 use crate::limits::{ANSWER_TIMEOUT, HEAD_TIMEOUT, LINGER, MAX_HEAD_BYTES};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Written};
 use crate::viewer::Viewer;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
+
+/// A connection's place, and its [serial number](Connection::serial).
+pub(crate) type Ticket = (usize, u64);
 
 /// What a connection is at.
 pub(crate) enum Phase {
@@ -22,8 +25,10 @@ pub(crate) enum Phase {
     Answering { until: Duration },
     /// All is written; the other side reads the rest and closes.
     Lingering { until: Duration },
-    /// It is a websocket.
+    /// It is a websocket, by which a viewer says what it wants.
     Viewing(Box<Viewer>),
+    /// What is shown to the viewer of that websocket goes out.
+    Showing { viewer: Ticket },
 }
 
 pub(crate) struct Connection {
@@ -67,19 +72,20 @@ impl Connection {
     }
 
     /// When [`handle_timeout`](Connection::handle_timeout) has something to do.
-    pub(crate) fn deadline(&self) -> Duration {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Head { until, .. } | Phase::Drawing { until, .. } | Phase::Awaiting { until, .. } => {
-                *until
+                Some(*until)
             }
-            Phase::Answering { until } | Phase::Lingering { until } => *until,
-            Phase::Viewing(viewer) => viewer.deadline(),
+            Phase::Answering { until } | Phase::Lingering { until } => Some(*until),
+            Phase::Viewing(viewer) => Some(viewer.deadline()),
+            Phase::Showing { .. } => None,
         }
     }
 
     /// Says `false` when the connection is to be given up.
     pub(crate) fn handle_timeout(&mut self, now: Duration) -> bool {
-        if now < self.deadline() {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
             return true;
         }
         match &mut self.phase {
@@ -100,6 +106,11 @@ impl Connection {
     /// Puts an answer out.
     pub(crate) fn answer(&mut self, answer: Answer, head_only: bool, now: Duration) {
         self.out.push_frame(answer.pieces(head_only));
+        self.finish(now);
+    }
+
+    /// Nothing more is put out.
+    pub(crate) fn finish(&mut self, now: Duration) {
         self.phase = Phase::Answering { until: now + ANSWER_TIMEOUT };
     }
 
@@ -152,20 +163,19 @@ impl Connection {
             Phase::Drawing { .. }
             | Phase::Awaiting { .. }
             | Phase::Answering { .. }
-            | Phase::Lingering { .. } => Came::Nothing,
+            | Phase::Lingering { .. }
+            | Phase::Showing { .. } => Came::Nothing,
         }
     }
 
-    /// Writes what the other side takes.
+    /// Writes what the other side takes; returns how much.
     ///
     /// # Errors
     /// Those of the socket: the connection is of no more use.
-    pub(crate) fn write(&mut self, now: Duration) -> io::Result<()> {
+    pub(crate) fn write(&mut self, now: Duration) -> io::Result<Written> {
         let written = self.out.write_to(&mut self.stream)?;
-        match &mut self.phase {
-            Phase::Viewing(viewer) if written.frame_bytes > 0 => viewer.handle_progress(now),
-            Phase::Answering { until } if written.bytes > 0 => *until = now + ANSWER_TIMEOUT,
-            _ => {}
+        if let (Phase::Answering { until }, true) = (&mut self.phase, written.bytes > 0) {
+            *until = now + ANSWER_TIMEOUT;
         }
         let is_last = match &self.phase {
             Phase::Answering { .. } => true,
@@ -177,6 +187,6 @@ impl Connection {
             self.stream.shutdown(Shutdown::Write)?;
             self.phase = Phase::Lingering { until: now + LINGER };
         }
-        Ok(())
+        Ok(written)
     }
 }

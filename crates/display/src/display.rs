@@ -7,11 +7,10 @@ use crate::head;
 use crate::hub::Hub;
 use crate::server::Server;
 use crate::status::Status;
-use crate::trust::{is_token, Trust};
+use crate::trust::{is_token, random_token, Trust};
 use crate::wants::Wants;
 use crate::wire::State;
 use polyduct_os::poll::EventFd;
-use rustix::rand::{getrandom, GetRandomFlags};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -197,16 +196,6 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle
         DisplayError::System(polyduct_os::OsError::sys("start", format!("the thread {name}"), errno))
     };
     Builder::new().name(name.into()).spawn(work).map_err(refused)
-}
-
-fn random_token() -> Result<String, DisplayError> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));
-        filled += got.map_err(|e| polyduct_os::OsError::sys("getrandom", "a token", e))?;
-    }
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// This machine's name, if it leads to an address.

@@ -1,6 +1,7 @@
 //! The newest frame as a file: a picture, an array, or what is to be said of it. The long ones are made by a
 //! thread of their own, so that no viewer waits for them.
 
+use crate::connection::Ticket;
 use crate::elem::{self, Range};
 use crate::frame::View;
 use crate::hub::Hub;
@@ -34,7 +35,7 @@ pub(crate) enum Form {
 /// Work for the drawing thread.
 pub(crate) struct Job {
     /// Of whom asked for it.
-    pub(crate) ticket: (usize, u64),
+    pub(crate) ticket: Ticket,
     pub(crate) published: Arc<Published>,
     /// Which of the frame's views.
     pub(crate) view: usize,
@@ -43,7 +44,7 @@ pub(crate) struct Job {
 
 /// What came of it.
 pub(crate) struct Drawn {
-    pub(crate) ticket: (usize, u64),
+    pub(crate) ticket: Ticket,
     pub(crate) form: Form,
     pub(crate) bytes: Bytes,
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Connections at once; one more is answered with 503, and closed.
-pub const MAX_CONNECTIONS: usize = 256;
-/// Viewers among them: the others are short requests.
+pub const MAX_CONNECTIONS: usize = 384;
+/// Viewers, each of which has two of them: the others are short requests.
 pub const MAX_VIEWERS: usize = 128;
 /// Names at once. The oldest that has ended and has no viewer makes room for a new one.
 pub const MAX_NAMES: usize = 256;

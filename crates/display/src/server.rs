@@ -1,7 +1,7 @@
 //! The server: one thread, sockets that never block, and poll.
 
-use crate::answer::{route, switch, Answer, Route};
-use crate::connection::{Came, Connection, Phase};
+use crate::answer::{endless, route, switch, Answer, Route};
+use crate::connection::{Came, Connection, Phase, Ticket};
 use crate::draw::{npy_head, Drawn, Form, Job};
 use crate::head::Request;
 use crate::hub::{Hub, Place};
@@ -10,7 +10,7 @@ use crate::limits::{
 };
 use crate::page::PAGE;
 use crate::status::Status;
-use crate::trust::Trust;
+use crate::trust::{random_token, Trust};
 use crate::viewer::Viewer;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
@@ -94,18 +94,17 @@ impl Server {
                     self.write(at, now);
                 }
             }
-            while let Ok(Drawn { ticket: (at, serial), form, bytes }) = self.drawn.try_recv() {
+            while let Ok(Drawn { ticket, form, bytes }) = self.drawn.try_recv() {
                 self.drawing -= 1;
-                let connection = self.places.get_mut(at).and_then(Option::as_mut);
-                if let Some(connection) = connection.filter(|c| c.serial == serial) {
+                if let Some(connection) = self.of(ticket) {
                     connection.handle_drawn(form, bytes, now);
-                    self.write(at, now);
+                    self.write(ticket.0, now);
                 }
             }
             for at in 0..self.places.len() {
                 let connection = self.places[at].as_mut();
                 if connection.is_some_and(|c| !c.handle_timeout(now)) {
-                    self.close(at);
+                    self.close(at, now);
                 }
             }
             self.offer(now);
@@ -126,7 +125,7 @@ impl Server {
     fn wait(&self) -> Option<(Vec<Ready>, bool)> {
         let now = clock::now();
         let pause = (now < self.accept_after).then_some(self.accept_after);
-        let deadlines = self.places.iter().flatten().map(Connection::deadline);
+        let deadlines = self.places.iter().flatten().filter_map(Connection::deadline);
         let over = self.over.map(|since| since + CATCH_UP).map(|at| if now < at { at } else { at + LINGER });
         let first = deadlines.chain(over).chain(pause).min();
         let listener = self.listener.as_ref().filter(|_| pause.is_none());
@@ -200,15 +199,30 @@ impl Server {
         }
     }
 
-    fn close(&mut self, at: usize) {
-        self.places[at] = None;
+    fn of(&mut self, (at, serial): Ticket) -> Option<&mut Connection> {
+        self.places.get_mut(at)?.as_mut().filter(|c| c.serial == serial)
+    }
+
+    /// Gives a connection up. With a body its viewer ends; the other way round [`show`](Server::show) sees to it.
+    fn close(&mut self, at: usize, now: Duration) {
         self.is_dirty = true;
+        let Some(Connection { phase: Phase::Showing { viewer: ticket }, .. }) = self.places[at].take() else {
+            return;
+        };
+        if let Some(Connection { phase: Phase::Viewing(viewer), out, .. }) = self.of(ticket) {
+            viewer.handle_end("what it is shown is read no more", out);
+            self.write(ticket.0, now);
+        }
     }
 
     fn write(&mut self, at: usize, now: Duration) {
         let Some(connection) = &mut self.places[at] else { return };
-        if connection.write(now).is_err() {
-            self.close(at);
+        let Ok(written) = connection.write(now) else { return self.close(at, now) };
+        if let (Phase::Showing { viewer }, true) = (&connection.phase, written.frame_bytes > 0) {
+            let ticket = *viewer;
+            if let Some(Connection { phase: Phase::Viewing(viewer), .. }) = self.of(ticket) {
+                viewer.handle_progress(now);
+            }
         }
     }
 
@@ -217,7 +231,7 @@ impl Server {
         match connection.read(&mut self.scratch, now) {
             Came::Nothing => return self.write(at, now),
             Came::Wants => self.is_dirty = true,
-            Came::End => return self.close(at),
+            Came::End => return self.close(at, now),
             Came::Refused(e) => connection.answer(Answer::text(e.status(), &e.to_string()), false, now),
             Came::Request(request, rest) => self.request(at, &request, &rest, now),
         }
@@ -261,9 +275,34 @@ impl Server {
             Route::Watch(_) if viewers >= MAX_VIEWERS => Answer::text(503, "there are too many viewers"),
             Route::Watch(name) => {
                 drop(places);
+                let Ok(id) = random_token() else {
+                    return Some(Answer::text(503, "there is no randomness for an id"));
+                };
                 let connection = self.places[at].as_mut()?;
+                let mut viewer = Viewer::new(name.into(), id, now);
                 connection.out.push_text(switch(request.websocket.as_deref()?));
-                connection.phase = Phase::Viewing(Box::new(Viewer::new(name.into(), now)));
+                viewer.greet(&mut connection.out);
+                connection.phase = Phase::Viewing(Box::new(viewer));
+                return None;
+            }
+            Route::Frames(name) => {
+                drop(places);
+                let id = request.query("viewer").unwrap_or_default();
+                let awaits = |c: &Connection| c.viewer().is_some_and(|viewer| viewer.awaits(&name, id));
+                let Some(of) = self.places.iter().position(|c| c.as_ref().is_some_and(awaits)) else {
+                    return Some(Answer::text(403, "no viewer of that name and id waits for this"));
+                };
+                let connection = self.places[at].as_mut()?;
+                connection.out.push_text(endless());
+                let body = (at, connection.serial);
+                let Some(Connection { phase: Phase::Viewing(viewer), serial, .. }) = &mut self.places[of]
+                else {
+                    return None;
+                };
+                viewer.body = Some(body);
+                let viewer = (of, *serial);
+                self.places[at].as_mut()?.phase = Phase::Showing { viewer };
+                self.is_dirty = true;
                 return None;
             }
             Route::Newest(name, form) => {
@@ -314,25 +353,24 @@ impl Server {
             self.count(&mut places.all);
         }
         let mut ready = Vec::new();
-        for (at, connection) in self.places.iter_mut().enumerate() {
-            if let Some(Connection { phase: Phase::Awaiting { name, view, head_only, .. }, .. }) = connection
-            {
-                let newest = places.all.get(&**name).and_then(|place| place.newest.as_ref());
-                if let Some(exact) = newest.and_then(|newest| newest.exact(view)) {
+        for at in 0..self.places.len() {
+            let Some(connection) = &mut self.places[at] else { continue };
+            let was_empty = connection.out.is_empty();
+            match &connection.phase {
+                Phase::Awaiting { name, view, head_only, .. } => {
+                    let newest = places.all.get(&**name).and_then(|place| place.newest.as_ref());
+                    let Some(exact) = newest.and_then(|newest| newest.exact(view)) else { continue };
                     let (answer, head_only) = (Answer::npy(npy_head(exact), exact.data.clone()), *head_only);
-                    if let Some(connection) = connection {
-                        connection.answer(answer, head_only, now);
-                    }
+                    connection.answer(answer, head_only, now);
                     self.is_dirty = true;
-                    ready.push(at);
                 }
-                continue;
+                Phase::Showing { viewer } => {
+                    let viewer = *viewer;
+                    self.is_dirty |= self.show(at, viewer, &mut places.all);
+                }
+                _ => continue,
             }
-            let Some(Connection { phase: Phase::Viewing(viewer), out, .. }) = connection else { continue };
-            let Some(place) = places.all.get_mut(&*viewer.name) else { continue };
-            let was_empty = out.is_empty();
-            self.is_dirty |= viewer.offer(place, out);
-            if was_empty && !out.is_empty() {
+            if was_empty && self.places[at].as_ref().is_some_and(|c| !c.out.is_empty()) {
                 ready.push(at);
             }
         }
@@ -342,6 +380,21 @@ impl Server {
         places.connections = self.places.iter().flatten().count();
         drop(places);
         ready.into_iter().for_each(|at| self.write(at, now));
+    }
+
+    /// Puts into a body what its viewer is to have, or ends it with its viewer; says whether that changes
+    /// what is wanted.
+    fn show(&mut self, at: usize, (of, serial): Ticket, places: &mut BTreeMap<Arc<str>, Place>) -> bool {
+        if let Ok([Some(body), Some(Connection { phase: Phase::Viewing(viewer), serial: now, .. })]) =
+            self.places.get_disjoint_mut([at, of])
+        {
+            if *now == serial && !viewer.is_closing() {
+                let place = places.get_mut(&*viewer.name);
+                return place.is_some_and(|place| viewer.offer(place, &mut body.out));
+            }
+        }
+        self.places[at] = None;
+        true
     }
 
     /// Counts who looks, and puts together what they want to see.
@@ -370,14 +423,21 @@ impl Server {
         for at in 0..self.places.len() {
             match &mut self.places[at] {
                 Some(Connection { phase: Phase::Viewing(viewer), out, .. }) if !viewer.is_closing() => {
+                    let body = viewer.body;
+                    let is_caught_up = |place| viewer.is_caught_up(place);
                     let is_through =
-                        hub.lock().all.get(&*viewer.name).is_none_or(|place| viewer.is_caught_up(place));
+                        body.is_none() || hub.lock().all.get(&*viewer.name).is_none_or(is_caught_up);
                     if is_through || now >= since + CATCH_UP {
-                        viewer.handle_end(out);
+                        viewer.handle_end("the display has ended", out);
                         self.write(at, now);
+                        // What is in its body goes out.
+                        if let Some((ticket, body)) = body.and_then(|t| Some((t, self.of(t)?))) {
+                            body.finish(now);
+                            self.write(ticket.0, now);
+                        }
                     }
                 }
-                Some(Connection { phase: Phase::Head { .. }, .. }) => self.close(at),
+                Some(Connection { phase: Phase::Head { .. }, .. }) => self.close(at, now),
                 _ => {}
             }
         }

@@ -1,6 +1,8 @@
 //! Who may look: a token where others than this machine's users can come, and no page from elsewhere.
 
 use crate::head::Request;
+use polyduct_os::OsError;
+use rustix::rand::{getrandom, GetRandomFlags};
 use std::net::{IpAddr, Ipv4Addr};
 use thiserror::Error;
 
@@ -48,7 +50,7 @@ impl Trust {
                 }
             }
         }
-        if request.websocket.is_some() && !is_same_origin(request) {
+        if !is_same_origin(request) {
             return Err(Refusal::Origin);
         }
         Ok(())
@@ -76,8 +78,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Browsers always say where the page of a websocket is from; programs that are none do not, and no page can
-/// make them come.
+/// Browsers say where the page is from that opens a websocket or reads an answer from elsewhere; programs
+/// that are none do not, and no page can make them come.
 fn is_same_origin(request: &Request) -> bool {
     let Some(origin) = &request.origin else { return true };
     let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
@@ -88,9 +90,20 @@ fn is_same_origin(request: &Request) -> bool {
 }
 
 /// Compares in a time that tells nothing but the length.
-fn equal(secret: &str, given: &str) -> bool {
+pub(crate) fn equal(secret: &str, given: &str) -> bool {
     let differs = |acc: u8, (a, b): (u8, u8)| std::hint::black_box(acc | (a ^ b));
     secret.len() == given.len() && secret.bytes().zip(given.bytes()).fold(0, differs) == 0
+}
+
+/// 32 hexadecimal digits that nobody can guess.
+pub(crate) fn random_token() -> Result<String, OsError> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));
+        filled += got.map_err(|e| OsError::sys("getrandom", "a token", e))?;
+    }
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// Whether a text is a token: 32 hexadecimal digits.
@@ -130,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_comes_from_a_page_of_the_same_host() {
+    fn pages_of_other_hosts_are_refused() {
         let trust = Trust::new(None, None);
         let check = |origin| trust.check(&request(Some("localhost:80"), Some(origin), None));
         assert_eq!(check("http://localhost:80"), Ok(()));

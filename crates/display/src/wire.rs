@@ -1,5 +1,6 @@
-//! Messages to pages, and the websocket frames around them: a server's frames carry no mask, so a few bytes
-//! before an array are all that is made for it.
+//! Messages to pages, one behind the other in the body that a viewer fetches. Each is its length (eight bytes),
+//! the length of its text (four bytes), the text (JSON), and of a frame the arrays: a few bytes before an
+//! array are all that is made for it. Numbers are little-endian.
 
 use crate::elem;
 use crate::frame::{Frame, View, ViewInfo, WantId};
@@ -7,11 +8,11 @@ use crate::limits::MAX_VALUES_BYTES;
 use bytes::Bytes;
 use serde_json::{json, Map, Value};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tungstenite::protocol::frame::coding::{Data, OpCode};
-use tungstenite::protocol::frame::FrameHeader;
 
-/// Arrays start at multiples of that, from the first byte of their message.
+/// Arrays start at multiples of that, from the first byte behind their message's length.
 const ALIGN: usize = 8;
+/// Bytes before a message's text.
+const BEFORE: usize = 8 + 4;
 static ZEROS: [u8; ALIGN] = [0; ALIGN];
 
 /// Whether a program is there, as pages are told.
@@ -90,13 +91,20 @@ pub(crate) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64())
 }
 
-/// A text message, ready to go out.
-pub(crate) fn text(message: &Value) -> Bytes {
-    let text = message.to_string();
-    let mut out = Vec::with_capacity(text.len() + 10);
-    header(Data::Text, text.len(), &mut out);
+/// A message without arrays, ready to go out.
+fn text(message: &Value) -> Bytes {
+    begin(&message.to_string(), 0, 0).into()
+}
+
+/// The beginning of a message: its lengths, its text, and so many zeros; `data` bytes are to follow.
+fn begin(text: &str, zeros: usize, data: usize) -> Vec<u8> {
+    let len = BEFORE + text.len() + zeros;
+    let mut out = Vec::with_capacity(len);
+    out.extend_from_slice(&((len - 8 + data) as u64).to_le_bytes());
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
-    out.into()
+    out.resize(len, 0);
+    out
 }
 
 /// The first message to a page.
@@ -123,7 +131,7 @@ pub(crate) fn state(state: &State, note: &str, look: &Map<String, Value>) -> Byt
     text(&message)
 }
 
-/// A frame as the pieces of one binary message. Of the arrays nothing is copied.
+/// A frame as the pieces of one message. Of the arrays nothing is copied.
 pub(crate) fn frame(published: &Published, views: &[&View]) -> Vec<Bytes> {
     let mut at = 0;
     let mut heads = Vec::with_capacity(views.len());
@@ -141,15 +149,9 @@ pub(crate) fn frame(published: &Published, views: &[&View]) -> Vec<Bytes> {
         json!(seconds(*time)),
         Value::Array(heads),
     );
-    let start = (4 + head.len()).next_multiple_of(ALIGN);
     // Nothing follows the last array.
     let data = views.last().map_or(0, |last| at - padding(last.data.len()));
-    let mut first = Vec::with_capacity(10 + start);
-    header(Data::Binary, start + data, &mut first);
-    first.extend_from_slice(&(head.len() as u32).to_le_bytes());
-    first.extend_from_slice(head.as_bytes());
-    first.extend_from_slice(&ZEROS[..padding(4 + head.len())]);
-    let mut pieces = vec![Bytes::from(first)];
+    let mut pieces = vec![Bytes::from(begin(&head, padding(4 + head.len()), data))];
     for (n, view) in views.iter().enumerate() {
         pieces.push(view.data.clone());
         if n + 1 < views.len() {
@@ -163,18 +165,11 @@ fn padding(len: usize) -> usize {
     len.next_multiple_of(ALIGN) - len
 }
 
-fn header(kind: Data, len: usize, out: &mut Vec<u8>) {
-    let header = FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() };
-    // Writing to memory does not fail.
-    let _ = header.format(len as u64, out);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use polyduct_layout::ElemType;
     use proptest::prelude::*;
-    use std::io::Cursor;
     use std::time::Duration;
 
     fn published(views: Vec<View>) -> Published {
@@ -219,11 +214,8 @@ mod tests {
             let views: Vec<View> = all.map(|(n, len)| view(&n.to_string(), *len, None)).collect();
             let frame = published(views.clone());
             let bytes = super::frame(&frame, &frame.choose(|_| None)).concat();
-            let mut cursor = Cursor::new(&bytes);
-            let (header, len) = FrameHeader::parse(&mut cursor).unwrap().unwrap();
-            let message = &bytes[cursor.position() as usize..];
-            prop_assert!(header.is_final && header.opcode == OpCode::Data(Data::Binary));
-            prop_assert_eq!(len, message.len() as u64);
+            let (len, message) = bytes.split_first_chunk().unwrap();
+            prop_assert_eq!(u64::from_le_bytes(*len), message.len() as u64);
             let head_len = u32::from_le_bytes(message[..4].try_into().unwrap()) as usize;
             let head: Value = serde_json::from_slice(&message[4..4 + head_len]).unwrap();
             let fields = ["id", "step", "time"].map(|name| head[name].clone());

@@ -179,7 +179,7 @@ fn too_many_connections_and_viewers_are_told_so() {
 
     // Connections that are told that they are too many do not count, and those of the requests before may
     // still be there.
-    let idle: Vec<_> = (MAX_VIEWERS..MAX_CONNECTIONS).map(|_| connect(to)).collect();
+    let idle: Vec<_> = (2 * MAX_VIEWERS..MAX_CONNECTIONS).map(|_| connect(to)).collect();
     let full = Response::read(&mut connect(to));
     assert_eq!((full.status, full.text()), (503, "there are too many connections\n"));
     assert!(display.status().refused > 0);
@@ -191,6 +191,39 @@ fn too_many_connections_and_viewers_are_told_so() {
     show.publish(frame(3, &[8])).unwrap();
     assert_eq!(page.frame().step(), 3);
     drop(idle);
+}
+
+#[test]
+fn a_body_is_one_viewers_who_alone_knows_its_id_and_both_end_together() {
+    let display = listen();
+    let show = enter(&display, "a", &[8]);
+    let _b = enter(&display, "b", &[8]);
+    let to = display.socket_address();
+    let (alone, id) = Page::speak(&display, "/a");
+    let id = &*id;
+    // Whoever has no body is not looking.
+    assert_eq!((id.len(), show.wants().viewers), (32, 0));
+    let wrong = [frames("/a", ""), frames("/a", &"0".repeat(32)), frames("/b", id), frames("/a", &id[1..])];
+    for request in &wrong {
+        assert_eq!(send(to, request).status, 403, "{request}");
+    }
+    assert_eq!(send(to, frames("/c", id)).status, 404);
+    let foreign = "Host: localhost\r\nOrigin: http://evil.example";
+    assert_eq!(send(to, frames("/a", id).replace("Host: localhost", foreign)).status, 403);
+    let mut body = connect(to);
+    body.write_all(frames("/a", id).as_bytes()).unwrap();
+    assert!(read_head(&mut body).starts_with("HTTP/1.1 200 "));
+    until_wants(&show, |w| w.viewers == 1);
+    // A second one is refused, and the first goes on.
+    assert_eq!(send(to, frames("/a", id)).status, 403);
+    drop(alone);
+    read_all(&mut body);
+    until_wants(&show, |w| w.viewers == 0);
+
+    let mut page = Page::look(&display, "/a");
+    page.1.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(page.close_code(), 1001);
+    until_wants(&show, |w| w.viewers == 0);
 }
 
 #[test]
@@ -299,14 +332,14 @@ fn the_end_of_the_display_comes_after_what_was_on_the_way() {
     let reader = std::thread::spawn(move || {
         assert_eq!(page.frame().values(0), vec![5.0; 1 << 20]);
         assert_eq!(page.text()["state"], "ended");
+        assert!(page.is_through());
         assert_eq!(page.close_code(), 1001);
-        let mut rest = Vec::new();
-        page.0.get_mut().read_to_end(&mut rest).unwrap();
         // Who was two frames behind has the last one, too.
         let (first, second) = (slow.frame(), slow.frame());
         assert!(first.step() < second.step() && second.step() < 5);
         slow.ack(&second);
         assert_eq!(slow.frame_past_texts().values(0)[0], 5.0);
+        assert!(slow.is_through());
         assert_eq!(slow.close_code(), 1001);
     });
     let clone = display.clone();

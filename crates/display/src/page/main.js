@@ -31,21 +31,28 @@ class Page {
     byId("main").hidden = byId("controls").hidden = false;
     say(byId("name"), name);
     document.title = name;
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    this.link = new Link(`${scheme}//${location.host}${pathOf(name)}/ws${token()}`, {
+    const url = (path, query = "") => `${location.origin}${pathOf(name)}${path}${token(query)}`;
+    this.link = new Link(url, {
       open: () => { this.greeted = false; this.lastId = null; },
       closed: (wait) => {
         this.trouble = `connection lost, trying again in ${(wait / 1000).toFixed(1)} s`;
         this.facts();
       },
-      text: (message) => this.told(message),
-      frame: (buffer) => this.came(buffer),
+      message: (buffer) => this.told(buffer),
     });
     this.stage.wants = new Wants(() => this.stage.list(), (want) => this.link.send(want));
     setInterval(() => this.facts(), FACTS_EVERY);
   }
 
-  told(message) {
+  told(buffer) {
+    let message;
+    try {
+      message = parse(buffer);
+    } catch (error) {
+      this.trouble = `a frame cannot be read: ${error.message}`;
+      return this.facts();
+    }
+    if (message.type === "frame") return this.came(message);
     if (message.type === "hello") this.hello(message);
     else if (message.type === "state") {
       this.state = message;
@@ -90,14 +97,7 @@ class Page {
     if (this.paused) this.link.send({ type: "pause" });
   }
 
-  came(buffer) {
-    let frame;
-    try {
-      frame = parseFrame(buffer);
-    } catch (error) {
-      this.trouble = `a frame cannot be read: ${error.message}`;
-      return this.facts();
-    }
+  came(frame) {
     this.trouble = "";
     this.frames++;
     if (this.lastId !== null && frame.id > this.lastId + 1) this.dropped += frame.id - this.lastId - 1;

@@ -2,9 +2,11 @@
 
 const NAMES_EVERY = 2000;
 
-const token = () => {
+/** What comes behind a path: the token that this page has, and `more`. */
+const token = (more = "") => {
   const value = new URLSearchParams(location.search).get("token");
-  return value ? `?token=${encodeURIComponent(value)}` : "";
+  const all = [value ? `token=${encodeURIComponent(value)}` : "", more].filter(Boolean).join("&");
+  return all && `?${all}`;
 };
 
 const pathOf = (name) => `/${name.split("/").map(encodeURIComponent).join("/")}`;
@@ -38,7 +40,7 @@ function showNames(node) {
         const has = cards.get(one.name) ?? card(one.name);
         if (one.step !== has.step) {
           has.step = one.step;
-          has.image.src = `${pathOf(one.name)}.png${token() ? `${token()}&` : "?"}step=${one.step}`;
+          has.image.src = `${pathOf(one.name)}.png${token(`step=${one.step}`)}`;
         }
         const viewers = one.viewers === 1 ? "1 viewer" : `${one.viewers ?? 0} viewers`;
         const state = one.state && one.state !== "running" ? `${one.state} · ` : "";

@@ -15,14 +15,15 @@ const UTF8 = new TextDecoder();
 
 const count = (shape) => shape.reduce((a, b) => a * b, 1);
 
-/** The header of a frame, with `bytes` in each of its views. Throws where the lengths do not fit. */
-function parseFrame(buffer) {
-  if (buffer.byteLength < 4) throw new Error(`a frame of ${buffer.byteLength} bytes has no header`);
+/** A message: its text, with `bytes` in each view of a frame. Throws where the lengths do not fit. */
+function parse(buffer) {
+  if (buffer.byteLength < 4) throw new Error(`a message of ${buffer.byteLength} bytes has no header`);
   const length = new DataView(buffer).getUint32(0, true);
   if (length > buffer.byteLength - 4) {
-    throw new Error(`a header of ${length} bytes in a frame of ${buffer.byteLength}`);
+    throw new Error(`a header of ${length} bytes in a message of ${buffer.byteLength}`);
   }
   const head = JSON.parse(UTF8.decode(new Uint8Array(buffer, 4, length)));
+  if (head.type !== "frame") return head;
   const start = (4 + length + 7) & ~7;
   for (const view of head.views) {
     const bytes = count(view.shape) * SIZES[view.dtype];

@@ -15,7 +15,9 @@ struct Bench {
     hub: Hub,
     program: u64,
     viewer: Viewer,
+    /// What goes out by the viewer's websocket, and by its body.
     out: Outbox,
+    body: Outbox,
     client: WebSocketContext,
     now: Duration,
 }
@@ -24,11 +26,16 @@ impl Bench {
     fn new() -> Bench {
         let hub = Hub::new().unwrap();
         let (program, _) = hub.enter("a", views()).unwrap();
+        let mut viewer = Viewer::new("a".into(), "7".into(), Duration::ZERO);
+        assert!(viewer.awaits("a", "7") && !viewer.awaits("a", "8") && !viewer.awaits("b", "7"));
+        viewer.body = Some((1, 1));
+        assert!(!viewer.awaits("a", "7"), "there is one body");
         Bench {
             hub,
             program,
-            viewer: Viewer::new("a".into(), Duration::ZERO),
+            viewer,
             out: Outbox::default(),
+            body: Outbox::default(),
             client: WebSocketContext::new(Role::Client, None),
             now: Duration::ZERO,
         }
@@ -42,25 +49,34 @@ impl Bench {
     }
 
     fn offer(&mut self) -> bool {
-        self.viewer.offer(self.hub.lock().all.get_mut("a").unwrap(), &mut self.out)
+        self.viewer.offer(self.hub.lock().all.get_mut("a").unwrap(), &mut self.body)
     }
 
-    /// What the client reads when it reads all.
-    fn read(&mut self) -> Vec<String> {
-        let mut bytes = Vec::new();
-        while !self.out.is_empty() {
-            self.out.write_to(&mut bytes).unwrap();
+    /// What it is shown when it reads all.
+    fn see(&mut self) -> Vec<String> {
+        let bytes = drain(&mut self.body);
+        let (mut rest, mut all) = (&bytes[..], Vec::new());
+        while let Some((len, behind)) = rest.split_first_chunk() {
+            let (message, behind) = behind.split_at(u64::from_le_bytes(*len) as usize);
+            let len = u32::from_le_bytes(message[..4].try_into().unwrap()) as usize;
+            let head: serde_json::Value = serde_json::from_slice(&message[4..4 + len]).unwrap();
+            all.push(match head["type"].as_str() {
+                Some("frame") => format!("frame {} step {}", head["id"], head["step"]),
+                _ => head.to_string(),
+            });
+            rest = behind;
         }
+        all
+    }
+
+    /// What its websocket brings when it reads all.
+    fn read(&mut self) -> Vec<String> {
+        let bytes = drain(&mut self.out);
         let mut memory = Memory { input: &bytes, output: Vec::new() };
         let mut all = Vec::new();
         while let Ok(message) = self.client.read(&mut memory) {
             all.push(match message {
                 Message::Text(text) => text.to_string(),
-                Message::Binary(data) => {
-                    let len = u32::from_le_bytes(data[..4].try_into().unwrap()) as usize;
-                    let head: serde_json::Value = serde_json::from_slice(&data[4..4 + len]).unwrap();
-                    format!("frame {} step {}", head["id"], head["step"])
-                }
                 Message::Close(Some(close)) => format!("close {}", u16::from(close.code)),
                 Message::Ping(_) => "ping".into(),
                 other => format!("{other:?}"),
@@ -81,6 +97,14 @@ impl Bench {
     }
 }
 
+fn drain(out: &mut Outbox) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !out.is_empty() {
+        out.write_to(&mut bytes).unwrap();
+    }
+    bytes
+}
+
 fn views() -> Vec<ViewInfo> {
     vec![ViewInfo { name: "u".into(), shape: vec![2, 2], elem: ElemType::U8, owners: None }]
 }
@@ -88,10 +112,12 @@ fn views() -> Vec<ViewInfo> {
 #[test]
 fn a_viewer_is_told_who_is_there_and_gets_the_newest() {
     let mut bench = Bench::new();
+    bench.viewer.greet(&mut bench.out);
+    assert_eq!(bench.read(), [r#"{"id":"7","type":"viewer"}"#]);
     bench.publish(10);
     bench.publish(11);
     assert!(bench.offer() && !bench.offer());
-    let all = bench.read();
+    let all = bench.see();
     assert!(all[0].contains("\"hello\"") && all[1].contains("\"running\""), "{all:?}");
     assert_eq!(all[2..], ["frame 2 step 11"]);
     bench.publish(12);
@@ -99,10 +125,10 @@ fn a_viewer_is_told_who_is_there_and_gets_the_newest() {
     bench.publish(13);
     bench.publish(14);
     bench.offer();
-    assert_eq!(bench.read(), ["frame 3 step 12"]);
+    assert_eq!(bench.see(), ["frame 3 step 12"]);
     assert!(!bench.say_json(json!({"type": "ack", "id": 2})));
     bench.offer();
-    assert_eq!(bench.read(), ["frame 5 step 14"]);
+    assert_eq!(bench.see(), ["frame 5 step 14"]);
     let places = bench.hub.lock();
     let place = &places.all["a"];
     assert_eq!((place.shown, place.dropped), (1, 1));
@@ -112,16 +138,16 @@ fn a_viewer_is_told_who_is_there_and_gets_the_newest() {
 fn who_pauses_gets_nothing_and_then_the_newest_at_once() {
     let mut bench = Bench::new();
     bench.offer();
-    bench.read();
+    bench.see();
     assert!(bench.say_json(json!({"type": "pause"})) && !bench.viewer.is_looking());
     for step in 0..5 {
         bench.publish(step);
         bench.offer();
     }
-    assert!(bench.out.is_empty());
+    assert!(bench.body.is_empty());
     assert!(bench.say_json(json!({"type": "play"})) && bench.viewer.is_looking());
     bench.offer();
-    assert_eq!(bench.read(), ["frame 5 step 4"]);
+    assert_eq!(bench.see(), ["frame 5 step 4"]);
     assert_eq!(bench.hub.lock().all["a"].dropped, 0);
 }
 
@@ -129,7 +155,7 @@ fn who_pauses_gets_nothing_and_then_the_newest_at_once() {
 fn who_takes_nothing_holds_two_frames_and_few_texts_however_often_programs_come() {
     let mut bench = Bench::new();
     bench.offer();
-    bench.read();
+    bench.see();
     for n in 0..50 {
         for _ in 0..3 {
             bench.publish(n);
@@ -143,11 +169,11 @@ fn who_takes_nothing_holds_two_frames_and_few_texts_however_often_programs_come(
         bench.program = bench.hub.enter("a", views()).unwrap().0;
         bench.offer();
     }
-    assert!(bench.out.frames() <= 2 && bench.out.texts() <= 2);
+    assert!(bench.body.frames() <= 2 && bench.body.texts() <= 2);
     bench.publish(99);
-    bench.read();
+    bench.see();
     bench.offer();
-    let all = bench.read();
+    let all = bench.see();
     assert!(all[0].contains("hello") && all[1].contains("running"), "{all:?}");
     assert_eq!(all[2..], ["frame 151 step 99"]);
 }
@@ -214,7 +240,7 @@ fn who_draws_as_fast_as_frames_come_is_no_flood() {
     for id in 1..=u64::from(2 * MAX_CLIENT_MESSAGES) {
         bench.publish(id);
         bench.offer();
-        bench.read();
+        bench.see();
         assert!(!bench.say_json(json!({"type": "ack", "id": id})), "{id}");
     }
     assert!(!bench.viewer.is_closing());
@@ -247,6 +273,6 @@ fn a_close_is_answered() {
     assert!(!bench.out.is_empty());
     bench.read();
     let mut other = Bench::new();
-    other.viewer.handle_end(&mut other.out);
+    other.viewer.handle_end("it ends", &mut other.out);
     assert_eq!(other.read(), ["close 1001"]);
 }

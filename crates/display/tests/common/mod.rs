@@ -102,6 +102,11 @@ pub fn handshake(path: &str, more: &str) -> String {
     )
 }
 
+/// The request of a viewer's body.
+pub fn frames(path: &str, id: &str) -> String {
+    format!("GET {path}/frames?viewer={id} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
 /// The head of an answer alone, byte by byte, so that nothing behind it is taken.
 pub fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
@@ -113,8 +118,9 @@ pub fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A browser's page, as far as the server sees it.
-pub struct Page(pub WebSocket<TcpStream>);
+/// A browser's page, as far as the server sees it: the websocket by which it speaks, and the body of what it is
+/// shown.
+pub struct Page(pub WebSocket<TcpStream>, pub TcpStream);
 
 #[derive(Debug)]
 pub struct Got {
@@ -126,7 +132,7 @@ impl Got {
     fn of(message: &[u8]) -> Got {
         let len = u32::from_le_bytes(message[..4].try_into().unwrap()) as usize;
         let head = serde_json::from_slice(&message[4..4 + len]).unwrap();
-        let data = message[(4 + len).next_multiple_of(8)..].to_vec();
+        let data = message.get((4 + len).next_multiple_of(8)..).unwrap_or_default().to_vec();
         Got { head, data }
     }
 
@@ -147,13 +153,26 @@ impl Got {
 }
 
 impl Page {
-    pub fn open(display: &Display, path: &str) -> Page {
+    /// The websocket alone, and the id that it is given for its body.
+    pub fn speak(display: &Display, path: &str) -> (WebSocket<TcpStream>, String) {
         let mut stream = connect(display.socket_address());
         stream.write_all(handshake(path, "Origin: http://localhost\r\n").as_bytes()).unwrap();
         let head = read_head(&mut stream);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
-        Page(WebSocket::from_raw_socket(stream, Role::Client, Some(config)))
+        let mut socket = WebSocket::from_raw_socket(stream, Role::Client, Some(WebSocketConfig::default()));
+        let Message::Text(text) = socket.read().unwrap() else { panic!("no greeting") };
+        let greeting: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(greeting["type"], "viewer");
+        (socket, greeting["id"].as_str().unwrap().to_owned())
+    }
+
+    pub fn open(display: &Display, path: &str) -> Page {
+        let (socket, id) = Page::speak(display, path);
+        let mut body = connect(display.socket_address());
+        body.write_all(frames(path, &id).as_bytes()).unwrap();
+        let head = read_head(&mut body);
+        assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("Content-Length"), "{head}");
+        Page(socket, body)
     }
 
     /// Opens it, and reads what it is told first.
@@ -164,36 +183,39 @@ impl Page {
         page
     }
 
-    pub fn message(&mut self) -> Message {
-        loop {
-            match self.0.read().unwrap() {
-                Message::Ping(_) | Message::Pong(_) => {}
-                other => return other,
-            }
-        }
+    pub fn message(&mut self) -> Got {
+        let mut len = [0; 8];
+        self.1.read_exact(&mut len).unwrap();
+        let mut message = vec![0; u64::from_le_bytes(len) as usize];
+        self.1.read_exact(&mut message).unwrap();
+        Got::of(&message)
     }
 
     pub fn text(&mut self) -> Value {
-        match self.message() {
-            Message::Text(text) => serde_json::from_str(&text).unwrap(),
-            other => panic!("no text: {other:?}"),
-        }
+        let Got { head, data } = self.message();
+        assert!(head["type"] != "frame" && data.is_empty(), "{head}");
+        head
     }
 
     pub fn frame(&mut self) -> Got {
-        match self.message() {
-            Message::Binary(message) => Got::of(&message),
-            other => panic!("no frame: {other:?}"),
-        }
+        let got = self.message();
+        assert_eq!(got.head["type"], "frame");
+        got
     }
 
     /// The next frame, whatever is told before it.
     pub fn frame_past_texts(&mut self) -> Got {
         loop {
-            if let Message::Binary(message) = self.message() {
-                return Got::of(&message);
+            let got = self.message();
+            if got.head["type"] == "frame" {
+                return got;
             }
         }
+    }
+
+    /// Whether the body has come to its end in good order.
+    pub fn is_through(&mut self) -> bool {
+        read_all(&mut self.1).is_empty()
     }
 
     pub fn say(&mut self, message: Value) {
