@@ -53,7 +53,7 @@ fn main() {
     let asked = |place: &str| say(&polyduct::gateway::an_ask(place).expect("a place"));
     let seeds = [
         asked("tcp://127.0.0.1:9?lanes=4"),
-        asked("display://:9/large?part=a&members=2"),
+        asked("display://:9/large?part=a&members=2&colour=rgb"),
         asked("stream://[::1]:9/field?lanes=6&group=g"),
         say(&call),
         say(&Answer::Refused("not here".into())),

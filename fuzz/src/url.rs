@@ -38,7 +38,7 @@ fn written(target: &Target) -> Option<String> {
 }
 
 fn stream(target: &StreamTarget) -> String {
-    let StreamTarget { place, name, form, gateways, reshuffle, ties, part } = target;
+    let StreamTarget { place, name, form, gateways, reshuffle, ties, part, colour } = target;
     if place.protocol == Protocol::Window {
         assert!(!name.is_empty());
         return format!("window:{name}");
@@ -71,10 +71,12 @@ fn stream(target: &StreamTarget) -> String {
     let reshuffle = reshuffle.map(|yes| if yes { "yes" } else { "no" }.to_owned());
     let Ties { connection, after, group, members, quantum, priority, permanent } = ties;
     let members = members.map(|members| members.to_string());
+    let colour = colour.map(|colour| colour.name().to_owned());
     let said = [
         ("gateway", &gateway),
         ("reshuffle", &reshuffle),
         ("part", part),
+        ("colour", &colour),
         ("connection", connection),
         ("after", after),
         ("group", group),
@@ -153,7 +155,7 @@ fn main() {
         b"display://:8080/cameras?gateway=north&part=left&members=4",
         b"rtp://h:1?packet=900",
         b"stream://far:4200/a/b?lanes=4",
-        b"display://[::1]:8080/x",
+        b"display://[::1]:8080/x?colour=rgba",
         "pipe://höst:1/ß".as_bytes(),
     ];
     let words: [&[u8]; 32] = [

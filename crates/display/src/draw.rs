@@ -2,7 +2,7 @@
 //! thread of their own, so that no viewer waits for them.
 
 use crate::connection::Ticket;
-use crate::elem::{self, Range};
+use crate::elem::{self, Element, Half, Range};
 use crate::frame::View;
 use crate::hub::Hub;
 use crate::limits::MAX_PNG_EDGE;
@@ -122,6 +122,9 @@ pub(crate) fn npy_head(view: &View) -> Vec<u8> {
 /// A view as a picture: coloured over its own range, not-a-number transparent; of one dimension a curve.
 fn png(view: &View) -> Vec<u8> {
     let [rows, columns] = view.rows_columns();
+    if view.is_colour() && rows * columns > 0 {
+        return in_colour(view, [rows, columns].map(|n| n as usize));
+    }
     let most = MAX_PNG_EDGE as u32;
     let grid = Grid::new([0, 0], [rows, columns], [most, most]);
     let tile = grid.and_then(|grid| {
@@ -134,6 +137,30 @@ fn png(view: &View) -> Vec<u8> {
         // Nothing is in it.
         Err(_) => encode([1, 1], vec![0; 4]),
     }
+}
+
+/// A picture in colour as it is, rounded as on the page; of a large one some pixels.
+fn in_colour(view: &View, [rows, columns]: [usize; 2]) -> Vec<u8> {
+    let (channels, len) = (view.shape[2] as usize, view.elem.len_bytes() as usize);
+    let step = rows.max(columns).div_ceil(MAX_PNG_EDGE);
+    let value = |bytes: &[u8]| match *bytes {
+        [byte] => f64::from(byte),
+        [a, b] => Half::value(&[a, b]) * 255.0,
+        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])) * 255.0,
+        _ => 0.0,
+    };
+    let mut rgba = Vec::new();
+    for row in view.data.chunks_exact(columns * channels * len).step_by(step) {
+        for pixel in row.chunks_exact(channels * len).step_by(step) {
+            let mut all = [255.0; 4];
+            all.iter_mut().zip(pixel.chunks_exact(len)).for_each(|(to, bytes)| *to = value(bytes));
+            if all.iter().take(3).sum::<f64>().is_nan() {
+                all[3] = 0.0;
+            }
+            rgba.extend(all.map(|v| v.round_ties_even() as u8));
+        }
+    }
+    encode([rows.div_ceil(step), columns.div_ceil(step)], rgba)
 }
 
 fn range(values: &[f32]) -> (f32, f32) {
@@ -223,6 +250,20 @@ mod tests {
         assert_eq!(pixels, expected);
         let (one, _) = decode(&png(&view(&[7.0; 4], &[2, 2])));
         assert_eq!(one, colour(0).repeat(4));
+    }
+
+    #[test]
+    fn a_picture_in_colour_is_as_it_is() {
+        let three: Vec<u8> = (0..18).collect();
+        let whole = View::whole("u", ElemType::U8, &[2, 3, 3], three.clone().into());
+        let expected: Vec<u8> = three.chunks(3).flat_map(|p| [p[0], p[1], p[2], 0xff]).collect();
+        assert_eq!(decode(&png(&whole)), (expected, [2, 3]));
+        let (four, shape) = decode(&png(&view(&[0.0, 1.0, -2.0, 7.0, 0.5, 0.25, 0.1, 0.9], &[1, 2, 4])));
+        assert_eq!((&four[..], shape), (&[0, 255, 0, 255, 128, 64, 26, 229][..], [1, 2]));
+        let (nothing, _) = decode(&png(&view(&[1.0, f32::NAN, 1.0], &[1, 1, 3])));
+        assert_eq!(nothing, [255, 0, 255, 0]);
+        let wide = View::whole("u", ElemType::U8, &[1, 4100, 4], vec![9; 16400].into());
+        assert_eq!(decode(&png(&wide)), (vec![9; 4 * 1367], [1, 1367]));
     }
 
     #[test]

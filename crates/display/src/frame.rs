@@ -46,7 +46,8 @@ pub struct View {
     pub name: String,
     /// The type of what is sent: that of the array, or `f32` where it is reduced.
     pub elem: ElemType,
-    /// Sizes of what is sent: `[n]` or `[rows, columns]` (none for a scalar).
+    /// Sizes of what is sent: `[n]` or `[rows, columns]` (none for a scalar), or `[rows, columns, 3 or 4]` of a
+    /// picture in colour, in `u8` (0 to 255) or in `f16` or `f32` (0 to 1).
     pub shape: Vec<u64>,
     /// Sizes of the whole array on the shown axes.
     pub full: Vec<u64>,
@@ -88,6 +89,12 @@ impl View {
     /// Whether every element of the array is there.
     pub(crate) fn is_whole(&self) -> bool {
         self.reduce.is_none() && self.slice.is_none() && self.shape == self.full
+    }
+
+    /// Whether it is a picture in colour.
+    pub(crate) fn is_colour(&self) -> bool {
+        let is_elem = matches!(self.elem, ElemType::U8 | ElemType::F16 | ElemType::F32);
+        is_elem && matches!(*self.shape, [_, _, 3 | 4])
     }
 
     /// Rows and columns; a curve is one row.
@@ -147,8 +154,8 @@ impl Frame {
                 return Err(DisplayError::UnknownView { name: name.into(), view: view.name.clone() });
             }
             view.check(name)?;
-            if view.shape.len() > 2 {
-                let reason = "what is sent has more than two dimensions";
+            if view.shape.len() > 2 && !view.is_colour() {
+                let reason = "what is sent has more than two dimensions, and is no picture in colour";
                 return Err(DisplayError::View { name: name.into(), view: view.name.clone(), reason });
             }
         }

@@ -72,6 +72,6 @@ pub use polyduct_store as store;
 pub use polyduct_stream as stream;
 pub use reader::Reader;
 pub use redistribute::redistribute;
-pub use streams::{Form, StreamTarget};
+pub use streams::{Colour, Form, StreamTarget};
 pub use url::{Keeps, Mode, Target};
 pub use writer::{StepMut, Writer};

@@ -1,6 +1,6 @@
 //! Parses the names of ports and domains.
 
-use crate::streams::{is_name, Form, GatewayAt, StreamTarget};
+use crate::streams::{is_name, Colour, Form, GatewayAt, StreamTarget};
 use crate::Error;
 use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::PipeAddress;
@@ -343,13 +343,17 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 name if is_name(name) => target.part = Some(name.to_owned()),
                 _ => return wrong(NAMES),
             },
+            "colour" if protocol == Protocol::Display => match Colour::of_name(value) {
+                Some(colour) => target.colour = Some(colour),
+                None => return wrong("rgb or rgba"),
+            },
             _ => match tie(&mut target.ties, name, value) {
                 Tied::Is => {}
                 Tied::Wrong(expected) => return wrong(expected),
                 Tied::Unknown => {
                     let expected =
-                        "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, connection=, after=, \
-                    group=, members=, priority=, quantum= or permanent=";
+                        "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, colour=, connection=, \
+                    after=, group=, members=, priority=, quantum= or permanent=";
                     return Err((chars(at), expected.into()));
                 }
             },
@@ -528,6 +532,7 @@ mod tests {
         }
         let part = |options: &str| read(&format!("display://:1/page?{options}"));
         assert!(part("part=left&members=2").is_ok());
+        assert!(part("colour=rgba").is_ok() && part("colour=bgr").is_err());
         assert!(part("part=left").is_err() && part("part=left&members=2&group=a").is_err());
     }
 

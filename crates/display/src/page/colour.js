@@ -100,3 +100,18 @@ function paint(out, values, width, height, step, range, colours) {
   const linear = values instanceof Float32Array ? linearF4 : linearAny;
   linear(out, values, width, height, step, lo, 256 / (hi - lo), colours);
 }
+
+/** Each `step`-th pixel of each `step`-th row in the colours that it has; what is no number is nothing. */
+function paintChannels(out, values, { dtype, shape: [height, width, channels] }, step) {
+  // Arrays of the screen's bytes round and clamp by themselves.
+  const factor = dtype === "u1" ? 1 : 255;
+  for (let y = 0, o = 0; y < height; y += step) {
+    for (let x = 0, i = y * width * channels; x < width; x += step, i += step * channels, o += 4) {
+      const [r, g, b] = [values[i], values[i + 1], values[i + 2]];
+      out[o] = r * factor;
+      out[o + 1] = g * factor;
+      out[o + 2] = b * factor;
+      out[o + 3] = Number.isNaN(r + g + b) ? 0 : channels === 4 ? values[i + 3] * factor : 255;
+    }
+  }
+}

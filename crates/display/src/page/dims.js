@@ -15,7 +15,7 @@ class Dims {
     this.node = element("div", { class: "dims", hidden: "" });
   }
 
-  get deep() { return this.shape.length > 2; }
+  get deep() { return this.shape.length > 2 && !this.view.colour; }
 
   /** Axes that are not shown. */
   get rest() { return this.shape.map((_, d) => d).filter((d) => !this.axes.includes(d)); }

@@ -58,6 +58,13 @@ class View {
 
   /** Takes this view's part of a frame; `draw` shows it. */
   take(head, step) {
+    // Rows, columns and channels: what is shown are rows and columns.
+    this.colour = head.shape.length === 3;
+    if (this.colour) {
+      const plane = ["full", "lo", "hi", "axes"].map((name) => [name, head[name].slice(0, 2)]);
+      head = { ...head, ...Object.fromEntries(plane) };
+      this.bar.canvas.hidden = true;
+    }
     this.head = head;
     this.step = step;
     this.sorted = null;
@@ -77,6 +84,7 @@ class View {
 
   /** The range of what is shown, after its values or its look changed. */
   measure() {
+    if (this.colour) return;
     this.found = extremes(this.values);
     if (this.look.table === null && this.found) {
       const both = signed(this.found) && !this.curve;
@@ -119,6 +127,10 @@ class View {
       this.image = new ImageData(width, height);
       this.pixels = new Uint32Array(this.image.data.buffer);
       this.g = this.canvas.getContext("2d");
+    }
+    if (this.colour) {
+      paintChannels(this.image.data, this.values, this.head, this.skip);
+      return this.g.putImageData(this.image, 0, 0);
     }
     const colours = table(this.look.table ?? "viridis");
     paint(this.pixels, this.values, columns, rows, this.skip, this.range, colours);
@@ -199,12 +211,19 @@ class View {
     const many = each.map((n) => Math.ceil(n)).join("×");
     return {
       index,
-      value: exact(this.head, this.values, r * shape[1] + c),
+      value: this.text(r * shape[1] + c),
       units: ownersOf(this.info.owners, index),
       of: each.some((n) => n > 1) ? `${this.head.reduce ?? "sample"} of ${many}` : "",
       cell: [0, 1].map((k) => this.lo[k] + [r, c][k] * each[k]),
       each,
     };
+  }
+
+  /** The value of a pixel, or those of its channels. */
+  text(pixel) {
+    const channels = this.colour ? this.head.shape[2] : 1;
+    const of = (_, k) => exact(this.head, this.values, pixel * channels + k);
+    return Array.from({ length: channels }, of).join(", ");
   }
 
   point() {

@@ -3,7 +3,7 @@
 use super::control::{self, Sought};
 use super::meet::Pipe;
 use super::work::Job;
-use super::{reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
+use super::{colour, reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
 use crate::Error;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::{self, Trust};
@@ -92,9 +92,10 @@ impl Carrier {
         if let (Given::Bundle(arrays), false) = (given, several) {
             check_plain(target, arrays)?;
         }
-        let mut carrier = Carrier::of(target, Direction::Transmit, options, trust.clone())?;
         let arrays = show::arrays(given, layout);
-        let known = show::reduced(&arrays, options.units).filter(|_| shows);
+        colour::check(target, &arrays)?;
+        let mut carrier = Carrier::of(target, Direction::Transmit, options, trust.clone())?;
+        let known = show::reduced(&arrays, options.units, target).filter(|_| shows);
         carrier.reduces = known.is_some();
         let blocks = match given {
             Given::Dataset(dataset) if !shows => {

@@ -102,7 +102,7 @@ pub(super) enum Answer {
 pub fn understands(bytes: &[u8]) -> bool {
     match unpack(bytes) {
         Ok(Ask::Carry(job)) => job.check().and_then(|()| job.arrays()).is_ok_and(|arrays| {
-            drop(show::reduced(&arrays, job.units));
+            drop(show::reduced(&arrays, job.units, &job.target));
             drop(show::announced(&arrays, job.units));
             job.shares(MEMBERS).iter().chain([&job.share]).all(|share| share.own(share.of_step(7)) == Some(7))
         }),

@@ -6,6 +6,7 @@
 mod bundles;
 mod called;
 mod carrier;
+mod colour;
 mod control;
 mod inward;
 mod meet;
@@ -24,6 +25,7 @@ mod work;
 
 pub use called::{is_name, GatewayAt};
 pub(crate) use carrier::Carrier;
+pub use colour::Colour;
 #[doc(hidden)]
 pub use control::{an_ask, understands};
 pub use control::{command, members, status, tell, Command};
@@ -90,13 +92,15 @@ pub struct StreamTarget {
     pub ties: Ties,
     /// Of a display: as which part of its page, whose parts are a group.
     pub part: Option<String>,
+    /// Of a display: what the last dimension is of arrays that are pictures.
+    pub colour: Option<Colour>,
 }
 
 impl StreamTarget {
     /// An ordinary program there, of which nothing else is said.
     pub fn new(place: Place) -> StreamTarget {
         let (name, form, ties, gateways) = (String::new(), Form::Raw, Ties::default(), Vec::new());
-        StreamTarget { place, name, form, gateways, reshuffle: None, ties, part: None }
+        StreamTarget { place, name, form, gateways, reshuffle: None, ties, part: None, colour: None }
     }
 }
 

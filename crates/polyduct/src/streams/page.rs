@@ -223,9 +223,9 @@ fn inner(part: &str, name: &str) -> Option<String> {
 /// # Errors
 /// As [`show::run`].
 pub fn run(
-    reader: &mut Reader,
-    mut asking: Option<&mut Asking>,
+    (reader, mut asking): (&mut Reader, Option<&mut Asking>),
     part: &Part,
+    target: &StreamTarget,
     lease: &Lease,
     again: &dyn Fn() -> bool,
 ) -> Result<(), StreamError> {
@@ -252,7 +252,7 @@ pub fn run(
         lease.wait_begun(again)?;
         let wants = part.wants();
         let frame = match &mut asking {
-            None => show::frame(reader, step, &wants, &pool)?,
+            None => show::frame(reader, step, &wants, target, &pool)?,
             Some(asking) => match show::pictures(reader, asking, (true, true), &wants, &pool)? {
                 Some(frame) => frame,
                 None => break,

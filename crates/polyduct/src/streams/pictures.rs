@@ -1,5 +1,6 @@
 //! What is shown of an array: all of it where it is small, else pictures of the windows that viewers want.
 
+use super::colour::{self, Colour};
 use bytes::Bytes;
 use half::f16;
 use polyduct_display::reduce::{Grid, Part, Picture, Tile};
@@ -63,6 +64,8 @@ pub struct Whole<'a> {
     pub dataset: &'a Dataset,
     /// The bytes of the row-major array.
     pub data: &'a Bytes,
+    /// What its last dimension is, where it is a picture.
+    pub colour: Option<Colour>,
 }
 
 impl Whole<'_> {
@@ -73,13 +76,13 @@ impl Whole<'_> {
     /// What everybody sees of it: the array, or a coarse picture; of more than two dimensions the middle of the others.
     pub fn for_everybody(&self, pool: &Pool) -> Option<View> {
         let shape = self.dataset.shape();
-        let last = shape.len().saturating_sub(2);
+        let last = if self.colour.is_some() { 0 } else { shape.len().saturating_sub(2) };
         let (others, shown) = shape.split_at(last);
         let elems = shown.iter().product::<u64>();
         let slices = others.iter().product::<u64>();
         let slice = (!others.is_empty()).then_some(slices / 2);
         if elems > SHOWN {
-            return self.wanted(None, &coarse(self.name, self.dataset, false), pool);
+            return self.wanted(None, &coarse(self.name, self.dataset, self.colour, false), pool);
         }
         let bytes = (elems * self.elem().len_bytes()) as usize;
         let at = slice.unwrap_or(0) as usize * bytes;
@@ -93,12 +96,20 @@ impl Whole<'_> {
 
     /// What a viewer wants of it; nothing where that cannot be had.
     pub fn wanted(&self, id: Option<WantId>, want: &Want, pool: &Pool) -> Option<View> {
-        let shot = Shot::new(self.dataset, want)?;
         let all = Held::all(self.dataset);
-        let mut picture = shot.picture();
-        if let Some(tile) = shot.of_box(self.elem(), &all, self.data) {
-            picture.add(&tile).ok()?;
+        let taken = |want: &Want| {
+            let shot = Shot::new(self.dataset, want)?;
+            let mut picture = shot.picture();
+            if let Some(tile) = shot.of_box(self.elem(), &all, self.data) {
+                picture.add(&tile).ok()?;
+            }
+            Some((shot, picture))
+        };
+        if let Some(colour) = self.colour {
+            let channels = colour.split(want).iter().map(taken).collect::<Option<Vec<_>>>()?;
+            return colour::view(self.name, self.elem(), channels, id, pool);
         }
+        let (shot, picture) = taken(want)?;
         Some(shot.view(self.name, picture.finish(), id, pool))
     }
 }
@@ -251,9 +262,9 @@ impl Shot {
                 }
                 false => {
                     copied.clear();
-                    for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
-                        let at = ((offset + y * down + x * along) * len) as usize;
-                        copied.extend_from_slice(bytes.get(at..at + len as usize)?);
+                    for y in 0..rows {
+                        let row = bytes.get(((offset + y * down) * len) as usize..)?;
+                        every(row, len, along as usize, columns as usize, &mut copied)?;
                     }
                     Part::new(elem, lo, hi, &copied)
                 }
@@ -285,13 +296,18 @@ impl Shot {
 
     /// What is shown, from the values of its pixels.
     pub fn view(&self, name: &str, values: Vec<f32>, id: Option<WantId>, pool: &Pool) -> View {
+        let (elem, data) = encoded(&values, pool);
+        View { elem, data, ..self.blank(name, id) }
+    }
+
+    /// What is shown, without anything in it.
+    pub fn blank(&self, name: &str, id: Option<WantId>) -> View {
         let Want { axes, lo, hi, .. } = &self.want;
         let [rows, columns] = self.grid.shape().map(|n| n as u64);
-        let (elem, data) = encoded(&values, pool);
         let one = self.slices.end - self.slices.start == 1 && !self.others.is_empty();
         View {
             name: name.to_owned(),
-            elem,
+            elem: ElemType::F32,
             shape: if axes.len() == 1 { vec![columns] } else { vec![rows, columns] },
             full: axes.iter().map(|axis| self.shape[*axis]).collect(),
             lo: lo.clone(),
@@ -299,7 +315,7 @@ impl Shot {
             slice: one.then_some(self.slices.start),
             axes: axes.clone(),
             reduce: Some(self.reduce),
-            data,
+            data: Bytes::new(),
             for_want: id,
         }
     }
@@ -308,9 +324,27 @@ impl Shot {
 /// Elements of an array of which each is looked at, at most: of a larger one some are.
 const LOOKED_AT: u64 = 1 << 26;
 
+/// Puts `columns` elements of `len` bytes behind others: every `along`th of those that begin with `row`.
+fn every(row: &[u8], len: u64, along: usize, columns: usize, to: &mut Vec<u8>) -> Option<()> {
+    fn of<const N: usize>(row: &[u8], along: usize, columns: usize, to: &mut Vec<u8>) -> Option<()> {
+        let elems = row.as_chunks::<N>().0.get(..columns.checked_sub(1)? * along + 1)?;
+        elems.iter().step_by(along.max(1)).for_each(|elem| to.extend_from_slice(elem));
+        Some(())
+    }
+    let of = match len {
+        1 => of::<1>,
+        2 => of::<2>,
+        4 => of::<4>,
+        8 => of::<8>,
+        16 => of::<16>,
+        _ => return None,
+    };
+    of(row, along, columns, to)
+}
+
 /// A coarse picture of all of an array, for everybody; `quick` where nobody may see it.
-pub fn coarse(name: &str, dataset: &Dataset, quick: bool) -> Want {
-    let shape = dataset.shape();
+pub fn coarse(name: &str, dataset: &Dataset, colour: Option<Colour>, quick: bool) -> Want {
+    let shape = &dataset.shape()[..dataset.shape().len() - usize::from(colour.is_some())];
     let reduce = if quick || dataset.len_elems() > LOOKED_AT { Reduce::Sample } else { Reduce::Mean };
     let last = shape.len().saturating_sub(2);
     let (others, shown) = shape.split_at(last);
@@ -326,8 +360,8 @@ pub fn coarse(name: &str, dataset: &Dataset, quick: bool) -> Want {
     }
 }
 
-/// Values of pixels: of half the size where that shows no difference, since browsers take but some tens of MB/s.
-fn encoded(values: &[f32], pool: &Pool) -> (ElemType, Bytes) {
+/// Values of pixels: of half the size where that shows no difference.
+pub fn encoded(values: &[f32], pool: &Pool) -> (ElemType, Bytes) {
     let most = values
         .iter()
         .fold(0.0_f32, |most, value| if value.is_finite() { most.max(value.abs()) } else { most });

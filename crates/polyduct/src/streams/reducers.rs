@@ -4,6 +4,7 @@
 //! which the units answer, each with the values of its tiles, one behind the other. An ask says whether it is for the
 //! next step or once more for the one before, so that who zooms into a program that is slow sees more at once.
 
+use super::colour::{self, Colour};
 use super::meet::Pipe;
 use super::pictures::{coarse, Held, Pool, Shot};
 use polyduct_display::{Project, Reduce, View, Want, WantId, Wants};
@@ -33,15 +34,17 @@ pub struct Known {
     layout: String,
     /// The boxes of each unit.
     held: Vec<Vec<Held>>,
+    /// What its last dimension is, where it is a picture.
+    colour: Option<Colour>,
 }
 
 impl Known {
     /// `None` for a layout in so many boxes that units would send more than they have, and for arrays whose size changes.
-    pub fn of(array: &Array, units: u32) -> Option<Known> {
+    pub fn of(array: &Array, units: u32, colour: Option<Colour>) -> Option<Known> {
         let mapping = array.layout.parse::<Layout>().ok()?.bind(&array.dataset, units.into()).ok()?;
         let held = (0..units.into()).map(|unit| Held::of(&mapping, unit)).collect::<Option<Vec<_>>>()?;
-        let known =
-            Known { name: array.name.clone(), dataset: array.dataset, layout: array.layout.clone(), held };
+        let (name, layout) = (array.name.clone(), array.layout.clone());
+        let known = Known { name, dataset: array.dataset, layout, held, colour };
         array.open.is_none().then_some(known)
     }
 }
@@ -223,12 +226,18 @@ impl Asking {
         let everybody = self
             .known
             .iter()
-            .map(|known| coarse(&known.name, &known.dataset, wants.own.contains(&known.name)));
-        let mut shots: Vec<(usize, Option<WantId>, Wanted)> =
-            everybody.enumerate().map(|(array, want)| (array, None, Wanted::of(array, &want))).collect();
+            .map(|known| coarse(&known.name, &known.dataset, known.colour, wants.own.contains(&known.name)));
+        let mut shots: Vec<(usize, Option<WantId>, Wanted)> = Vec::new();
+        let mut add = |array: usize, id: Option<WantId>, want: &Want| match self.known[array].colour {
+            None => shots.push((array, id, Wanted::of(array, want))),
+            Some(colour) => {
+                shots.extend(colour.split(want).iter().map(|want| (array, id, Wanted::of(array, want))));
+            }
+        };
+        everybody.enumerate().for_each(|(array, want)| add(array, None, &want));
         for (id, want) in &wants.windows {
             if let Some(array) = self.known.iter().position(|known| known.name == want.view) {
-                shots.push((array, Some(*id), Wanted::of(array, want)));
+                add(array, Some(*id), want);
             }
         }
         let mut ask = Ask { next, wanted: shots.iter().map(|(.., wanted)| wanted.clone()).collect() };
@@ -302,13 +311,24 @@ impl Asking {
                 _ => {}
             }
         }
-        let view = |(known, id, shot, picture): (
-            &Known,
-            Option<WantId>,
-            Shot,
-            polyduct_display::reduce::Picture,
-        )| { shot.view(&known.name, picture.finish(), id, pool) };
-        Answer { step, values, views: shots.into_iter().map(view).collect() }
+        let (mut views, mut shots) = (Vec::new(), shots.into_iter().peekable());
+        while let Some((known, id, shot, picture)) = shots.next() {
+            let Some(colour) = known.colour else {
+                views.push(shot.view(&known.name, picture.finish(), id, pool));
+                continue;
+            };
+            let mut channels = vec![(shot, picture)];
+            while let Some((.., shot, picture)) =
+                shots.next_if(|(other, of, ..)| std::ptr::eq(*other, known) && *of == id)
+            {
+                channels.push((shot, picture));
+            }
+            // Channels that are left out, for want of room, leave no colour.
+            if channels.len() as u64 == colour.channels() {
+                views.extend(colour::view(&known.name, known.dataset.elem(), channels, id, pool));
+            }
+        }
+        Answer { step, values, views }
     }
 
     /// Ends the units' threads.

@@ -3,7 +3,7 @@
 use super::reducers::{self, Asking};
 use super::tell::Listens;
 use super::work::{program, Job, WHOLE};
-use super::{page, show};
+use super::{page, show, StreamTarget};
 use polyduct_display::{Display, DisplayError, Show};
 use polyduct_pipe::Reader;
 use polyduct_port::{Expect, Interrupt};
@@ -70,7 +70,7 @@ impl Screen {
 
     fn show(&self, job: &Job, lease: &Lease, again: &Interrupt) -> Result<(), StreamError> {
         let (target, arrays, pipe) = (&job.target, job.arrays()?, job.between(&**again)?);
-        let (known, views) = (show::reduced(&arrays, job.units), show::announced(&arrays, job.units));
+        let (known, views) = (show::reduced(&arrays, job.units, target), show::announced(&arrays, job.units));
         let mut options = job.options(&pipe)?;
         options.interrupt = Some(again.clone());
         let opened = match views.iter().any(|view| view.name.is_empty()) {
@@ -87,10 +87,10 @@ impl Screen {
         let ready = Format::new(Adu::Changing { most }, most.max(1), 1, 1).map_err(StreamError::from);
         let ready = ready.and_then(|format| lease.ready(format, 2));
         let shown = ready.and_then(|()| match known {
-            None => self.steps(&mut reader, None, lease, &**again),
+            None => self.steps(&mut reader, None, target, lease, &**again),
             Some(known) => {
                 let mut asking = Asking::open(&pipe, known, &options)?;
-                let shown = self.steps(&mut reader, Some(&mut asking), lease, &**again);
+                let shown = self.steps(&mut reader, Some(&mut asking), target, lease, &**again);
                 match &shown {
                     Ok(()) => asking.close(),
                     Err(error) => asking.abort(&error.to_string()),
@@ -109,13 +109,14 @@ impl Screen {
         &self,
         reader: &mut Reader,
         asking: Option<&mut Asking>,
+        target: &StreamTarget,
         lease: &Lease,
         again: &dyn Fn() -> bool,
     ) -> Result<(), StreamError> {
         match (&self.shown, asking) {
-            (Shown::Whole(show), None) => show::run(reader, show, lease, again),
+            (Shown::Whole(show), None) => show::run(reader, show, target, lease, again),
             (Shown::Whole(show), Some(asking)) => show::run_reduced(reader, asking, show, lease, again),
-            (Shown::Part(part), asking) => page::run(reader, asking, part, lease, again),
+            (Shown::Part(part), asking) => page::run((reader, asking), part, target, lease, again),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pictures::{Pool, Whole};
 use super::reducers::{Answer, Asking, Known};
-use super::StreamTarget;
+use super::{colour, StreamTarget};
 use crate::Error;
 use bytes::Bytes;
 use polyduct_display::{Display, DisplayError, Frame, Options as Place, Owner, Show, View, ViewInfo, Wants};
@@ -114,10 +114,11 @@ pub fn everything() -> [Rule; 1] {
 const TAKEN: u64 = 8 << 20;
 
 /// The arrays of a program whose units make pictures of them; `None` where the gateway takes them as they are.
-pub fn reduced(arrays: &[Array], units: u32) -> Option<Vec<Known>> {
+pub fn reduced(arrays: &[Array], units: u32, target: &StreamTarget) -> Option<Vec<Known>> {
     let bytes = arrays.iter().map(|array| array.dataset.len_bytes()).sum::<u64>();
     // Neither is there a picture of elements that have no value.
-    (bytes > TAKEN).then(|| arrays.iter().map(|array| Known::of(array, units)).collect::<Option<Vec<_>>>())?
+    let known = |array: &Array| Known::of(array, units, colour::of(target, &array.dataset));
+    (bytes > TAKEN).then(|| arrays.iter().map(known).collect::<Option<Vec<_>>>())?
 }
 
 /// Shows pictures that the units make, until the program ends.
@@ -211,6 +212,7 @@ pub fn pictures(
 pub fn run(
     reader: &mut Reader,
     show: &Show,
+    target: &StreamTarget,
     lease: &Lease,
     again: &dyn Fn() -> bool,
 ) -> Result<(), StreamError> {
@@ -228,7 +230,7 @@ pub fn run(
         last = Some(clock::now());
         lease.offer(reader.arrays().iter().map(|part| part.at.len() as u64).sum())?;
         lease.wait_begun(again)?;
-        let frame = frame(reader, step, &wants, &pool)?;
+        let frame = frame(reader, step, &wants, target, &pool)?;
         show.publish(frame).map_err(|e| StreamError::Program(e.into()))?;
         lease.moved()?;
     }
@@ -239,12 +241,19 @@ pub fn run(
 ///
 /// # Errors
 /// [`StreamError::Program`].
-pub fn frame(reader: &mut Reader, step: u64, wants: &Wants, pool: &Pool) -> Result<Frame, StreamError> {
+pub fn frame(
+    reader: &mut Reader,
+    step: u64,
+    wants: &Wants,
+    target: &StreamTarget,
+    pool: &Pool,
+) -> Result<Frame, StreamError> {
     let parts = reader.arrays().to_vec();
     let arrays = read(reader, &parts, pool).map_err(|e| StreamError::Program(e.into()))?;
     let mut views: Vec<View> = Vec::new();
     for (part, data) in parts.iter().zip(&arrays) {
-        let whole = Whole { name: &part.name, dataset: part.mapping.dataset(), data };
+        let dataset = part.mapping.dataset();
+        let whole = Whole { name: &part.name, dataset, data, colour: colour::of(target, dataset) };
         views.extend(whole.for_everybody(pool));
         let wanted = wants.windows.iter().filter(|(_, want)| want.view == part.name);
         views.extend(wanted.filter_map(|(id, want)| whole.wanted(Some(*id), want, pool)));
