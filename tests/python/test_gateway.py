@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, Process
+from conftest import COMMAND, Process, together
 
 import polyduct
 
@@ -188,3 +188,23 @@ def test_a_stream_that_is_stuck_in_a_step_can_be_closed(gateway: Gateway) -> Non
         with pytest.raises(polyduct.StreamBroken, match="closed by the gateway's control"):
             while True:
                 out.write(np.zeros(1 << 26, "u1"))
+
+
+def test_all_units_hear_why_a_stream_was_closed(gateway: Gateway) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    url = f"tcp://127.0.0.1:{server.getsockname()[1]}?gateway={gateway.name}"
+
+    def unit(k: int) -> str:
+        out = polyduct.open(url, "w", shape=3 << 20, dtype="u1", layout="block", unit=k, units=3, timeout=60)
+        with pytest.raises(polyduct.StreamBroken) as e:
+            while True:
+                out.write(np.zeros(1 << 20, "u1"))
+        return str(e.value)
+
+    def close() -> None:
+        (stream,) = gateway.until(lambda s: len(s) == 1 and s[0]["state"] == "active")
+        assert gateway.ask("close", gateway.name, stream["stream"]).returncode == 0
+
+    with server:
+        *said, _ = together(*(lambda k=k: unit(k) for k in range(3)), close)  # type: ignore[misc]
+    assert said == ["the stream was stopped: closed by the gateway's control"] * 3

@@ -288,10 +288,8 @@ impl Carrier {
             _ => None,
         };
         match (own, told) {
-            // Of several gateways each may say something else: all units have what the pipe says.
-            (Some(why), Some(told)) if matches!(*why, StreamError::Told { .. }) => {
-                Error::Stream(Arc::new(told))
-            }
+            // Of several gateways each may say something else: all units have the words of the pipe.
+            (Some(why), Some(told)) if !why.to_string().starts_with(said) => Error::Stream(Arc::new(told)),
             (Some(why), _) => Error::Stream(why),
             (None, Some(told)) => Error::Stream(Arc::new(told)),
             (None, None) if !gone => error.into(),

@@ -4,7 +4,7 @@ use super::bundles::{self, Unpacked};
 use super::meet::Pipe;
 use super::program::Read;
 use super::reach::Inward;
-use super::work::{program, Job, TU_BYTES, WHOLE};
+use super::work::{program, why, Job, TU_BYTES, WHOLE};
 use super::Form;
 use crate::plain::Steps;
 use polyduct_pipe::{Given, Writer};
@@ -32,7 +32,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
     let ready = |sink: &mut Read, adu| {
         let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
         let ready = format.and_then(|format| lease.ready(format, 2));
-        ready.inspect_err(|e| sink.0.abort_because(&e.to_string()))
+        ready.inspect_err(|e| sink.0.abort_because(&why(lease, e)))
     };
     match inward {
         Inward::Tcp(socket) => {
@@ -43,7 +43,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             };
             let content = |e| StreamError::Content { place: place.clone(), step: 0, source: From::from(e) };
             let begun = begun.map_err(content);
-            let mut steps = begun.inspect_err(|e| give_up(pipe, &options, e))?;
+            let mut steps = begun.inspect_err(|e| give_up(pipe, &options, &why(lease, e)))?;
             let (given, layout) = match steps.header() {
                 Some(header) => (Given::Dataset(header.dataset), header.layout()),
                 None => (Given::ByReader, WHOLE.to_owned()),
@@ -53,7 +53,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             steps.are_of(len);
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = receive::run(&mut Plain(steps), &mut sink, lease, (&place, len), again);
-            sink.end(&moved);
+            sink.end(&moved, lease);
             moved.map(drop)
         }
         Inward::Udp(socket) => {
@@ -61,17 +61,17 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             let len = sink.0.local_len_bytes() as u64;
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
-            sink.end(&moved);
+            sink.end(&moved, lease);
             moved.map(drop)
         }
         Inward::Far(side) => {
             let met = FarSteps::meet(*side, job.open, again);
-            let mut steps = met.inspect_err(|e| give_up(pipe, &options, e))?;
+            let mut steps = met.inspect_err(|e| give_up(pipe, &options, &why(lease, e)))?;
             let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
             let (given, adu) = offered.map_err(|e| {
                 steps.abort(&e.to_string());
                 let error = StreamError::Content { place: place.clone(), step: 0, source: e.into() };
-                give_up(pipe, &options, &error);
+                give_up(pipe, &options, &why(lease, &error));
                 error
             })?;
             let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
@@ -82,7 +82,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
                 Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),
             };
-            sink.end(&moved);
+            sink.end(&moved, lease);
             if moved.is_ok() {
                 steps.done();
             }
@@ -92,11 +92,11 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
 }
 
 /// Tells a program that waits for its gateway that nothing will come, and why.
-fn give_up(pipe: &Pipe, options: &Options, why: &StreamError) {
+fn give_up(pipe: &Pipe, options: &Options, why: &str) {
     // Those that cannot be told have an error of their own.
     let options = Options { open_timeout: TELL, ..options.clone() };
     if let Ok(mut writer) = Writer::open(pipe, &Given::ByReader, WHOLE, &options) {
-        writer.abort_because(&why.to_string());
+        writer.abort_because(why);
     }
 }
 

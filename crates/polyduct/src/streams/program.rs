@@ -1,11 +1,13 @@
 //! The parallel program as a gateway sees it: a pipe, whose one reader or writer on the other side the gateway is.
 
+use super::work::why;
 use super::{bundles, Form};
 use polyduct_layout::Dataset;
 use polyduct_pipe::reader::Stretches;
 use polyduct_pipe::{PipeError, Reader, Writer};
 use polyduct_stream::gateway::receive::Sink;
 use polyduct_stream::gateway::transmit::{Opened, ProgramError, Source};
+use polyduct_stream::gateway::Lease;
 use polyduct_stream::{Share, StreamError};
 use std::ops::Range;
 
@@ -108,10 +110,10 @@ pub struct Read(pub Writer);
 
 impl Read {
     /// Ends the pipe: with all steps, or as one that broke, whose readers hear why.
-    pub fn end<T>(&mut self, moved: &Result<T, StreamError>) {
+    pub fn end<T>(&mut self, moved: &Result<T, StreamError>, lease: &Lease) {
         match moved {
             Ok(_) => drop(self.0.close()),
-            Err(why) => self.0.abort_because(&why.to_string()),
+            Err(error) => self.0.abort_because(&why(lease, error)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::reducers::{self, Asking};
 use super::tell::Listens;
-use super::work::{program, Job, WHOLE};
+use super::work::{program, why, Job, WHOLE};
 use super::{page, show, StreamTarget};
 use polyduct_display::{Display, DisplayError, Show};
 use polyduct_pipe::Reader;
@@ -93,14 +93,14 @@ impl Screen {
                 let shown = self.steps(&mut reader, Some(&mut asking), target, lease, &**again);
                 match &shown {
                     Ok(()) => asking.close(),
-                    Err(error) => asking.abort(&error.to_string()),
+                    Err(error) => asking.abort(&why(lease, error)),
                 }
                 shown
             }
         });
         match &shown {
             Ok(()) => drop(reader.close()),
-            Err(error) => reader.abort_because(&error.to_string()),
+            Err(error) => reader.abort_because(&why(lease, error)),
         }
         shown
     }

@@ -260,13 +260,14 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
             let lanes = TcpLanes::new(target.to_string(), sockets);
             // One that has a name may change its size.
             let all = bundles::given(&bundles::offer(&arrays, job.units)).map(|(_, all)| all);
-            let all =
-                all.map_err(|e| program(PipeError::from(e))).inspect_err(|e| give_up(&mut reader, e))?;
+            let all = all
+                .map_err(|e| program(PipeError::from(e)))
+                .inspect_err(|e| give_up(&mut reader, lease, e))?;
             let adu = if named { Adu::Changing { most: all.most() } } else { fixed };
             carry(job, reader, lanes, (adu, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Udp(sockets) => {
-            let video = video(target, &dataset).inspect_err(|e| give_up(&mut reader, e))?;
+            let video = video(target, &dataset).inspect_err(|e| give_up(&mut reader, lease, e))?;
             let packet = target.place.su;
             let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, std::process::id());
             // Packets do not go across units, whose pixels would be cut.
@@ -279,13 +280,13 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
             let (shape, dtype) = (dataset.shape().to_vec(), descr(dataset.elem()));
             let head = Head { shape, dtype, frame: dataset.len_bytes() };
             let window =
-                Window::create(target.name.as_ref(), head).inspect_err(|e| give_up(&mut reader, e))?;
+                Window::create(target.name.as_ref(), head).inspect_err(|e| give_up(&mut reader, lease, e))?;
             carry(job, reader, window, (fixed, TU_BYTES, 2), (lease, &**again))
         }
         Outward::Far(mut lanes) => {
             let offer = bundles::offer(&arrays, job.units);
             let checked = bundles::given(&offer).map_err(|e| program(PipeError::from(e)));
-            let (_, all) = checked.inspect_err(|e| give_up(&mut reader, e))?;
+            let (_, all) = checked.inspect_err(|e| give_up(&mut reader, lease, e))?;
             let shared = !job.share.is_all();
             lanes.offer(offer, shared.then_some(dataset.len_bytes()));
             carry(job, reader, *lanes, (if shared { fixed } else { all }, FAR.0, FAR.1), (lease, &**again))
@@ -336,19 +337,25 @@ fn carry<L: Lanes>(
     let su = if whole { tu } else { su };
     let format = Format::new(adu, tu, su, count).map_err(StreamError::from);
     let ready = format.and_then(|format| lease.ready(format, buffers).map(|()| format));
-    let format = ready.inspect_err(|e| give_up(source.reader(), e))?;
+    let format = ready.inspect_err(|e| give_up(source.reader(), lease, e))?;
     let mut transmit = Transmit::new((source, lanes), lease, (format, buffers), again);
     let moved = transmit.run();
     match &moved {
         Ok(_) => drop(transmit.source.reader().close()),
-        Err(error) => give_up(transmit.source.reader(), error),
+        Err(error) => give_up(transmit.source.reader(), lease, error),
     }
     moved.map(drop)
 }
 
 /// Leaves the program, all of whose units hear why.
-fn give_up(reader: &mut Reader, why: &StreamError) {
-    reader.abort_because(&why.to_string());
+fn give_up(reader: &mut Reader, lease: &Lease, error: &StreamError) {
+    reader.abort_because(&why(lease, error));
+}
+
+/// What a program is told of an error: that its stream is to be given up, if it is, since whatever came is for that
+/// reason.
+pub(super) fn why(lease: &Lease, error: &StreamError) -> String {
+    lease.check_given_up().err().map_or_else(|| error.to_string(), |e| e.to_string())
 }
 
 pub(super) fn program(error: PipeError) -> StreamError {
