@@ -25,7 +25,7 @@ fn target(input: &[u8]) {
     // One whose checksum is right, whatever it says.
     if let Some((numbers, payload)) = input.split_first_chunk::<24>() {
         let number = |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
-        let header = Header { end: false, step: number(0), at: number(8), step_len: number(16) };
+        let header = Header { end: false, stream: 9, step: number(0), at: number(8), step_len: number(16) };
         let datagram = [&header.encode(payload)[..], payload].concat();
         let fits = header.at.checked_add(payload.len() as u64).is_some_and(|end| end <= header.step_len);
         assert_eq!(Header::decode(&datagram), fits.then_some((header, payload)));
@@ -49,7 +49,7 @@ fn main() {
     let alone = Give::Offer(Offer { arrays: vec![array("", None)] });
     let changes = [None, Some(Changes::Dim(1)), Some(Changes::Whole), Some(Changes::Never)];
     let several = Give::Offer(Offer { arrays: changes.map(|open| array("deep/u", open)).to_vec() });
-    let header = Header { end: false, step: 1, at: 4, step_len: 9 };
+    let header = Header { end: false, stream: 2, step: 1, at: 4, step_len: 9 };
     let asked = |place: &str| say(&polyduct::gateway::an_ask(place).expect("a place"));
     let seeds = [
         asked("tcp://127.0.0.1:9?lanes=4"),
@@ -64,5 +64,5 @@ fn main() {
         [&header.encode(b"abcde")[..], b"abcde"].concat(),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
-    driver::run(&seeds, &[&[0xff; 10], &[0; 8], b"PDUD\x01", &[0x80, 0x80, 0x04]], target);
+    driver::run(&seeds, &[&[0xff; 10], &[0; 8], b"PDUD\x02", &[0x80, 0x80, 0x04]], target);
 }

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -300,3 +301,11 @@ def test_what_is_said_to_be_shown_is_there(port: int, start: Start) -> None:
         one.tell()
     for one in (first, second):
         assert one.end()[0] == 0
+
+
+def test_a_program_that_waits_for_its_steps_does_not_wait_for_viewers(port: int) -> None:
+    start = time.monotonic()
+    with polyduct.open(f"display://:{port}/all", "w", shape=(3, 3), dtype="f4", layout="*,*", policy="block") as out:
+        for t in range(200):
+            out.write(np.full((3, 3), t, "f4"))
+    assert time.monotonic() - start < 20, "four steps a second are what nobody who looks is shown"

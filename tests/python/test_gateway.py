@@ -207,4 +207,54 @@ def test_all_units_hear_why_a_stream_was_closed(gateway: Gateway) -> None:
 
     with server:
         *said, _ = together(*(lambda k=k: unit(k) for k in range(3)), close)  # type: ignore[misc]
-    assert said == ["the stream was stopped: closed by the gateway's control"] * 3
+    where = url.split("?")[0]
+    assert said == [f"{where}: the stream was stopped: closed by the gateway's control"] * 3
+
+
+def test_one_that_is_told_to_end_says_so_to_all(gateway: Gateway, start: Start) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    where = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    program = """
+    out = polyduct.open(sys.argv[1], "w", shape=2 << 20, dtype="u1", layout="block", unit=int(sys.argv[2]), units=2, program="w", timeout=60)
+    try:
+        while True:
+            out.write(np.zeros(1 << 20, "u1"))
+    except polyduct.StreamBroken as e:
+        say(e)
+    """
+    with server:
+        units = [start(program, f"{where}?gateway={gateway.name}", k) for k in range(2)]
+        gateway.until(lambda s: len(s) == 1 and s[0]["state"] == "active")
+        assert gateway.end() == 0
+        for unit in units:
+            assert unit.end()[1].strip() == f"{where}: the stream was stopped: gateway {gateway.name} was told to end"
+
+
+def test_a_wait_says_for_what_and_nothing_is_set_without_a_word(gateway: Gateway) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        out = polyduct.open(f"{where}?group=g&members=3", "w", shape=4, dtype="u1", layout="*", timeout=0.5)
+        with pytest.raises(TimeoutError, match=f"{where}.*waits for 2 more of its group"):
+            while True:
+                out.write(np.zeros(4, "u1"))
+        out.abort()
+        # Whoever calls, and says nothing.
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+
+        def caller() -> None:
+            while True:
+                with socket.socket() as one:
+                    if one.connect_ex(("127.0.0.1", port)) == 0:
+                        assert one.recv(1) == b""
+                        return
+
+        def reads() -> None:
+            with pytest.raises(TimeoutError, match=f"tcp://:{port}.*the other end to send something") as e:
+                polyduct.open(f"tcp://:{port}", shape=4, dtype="u1", timeout=1)
+            assert e.value.waited < 2
+
+        together(caller, reads)
+    asked = gateway.ask("set", gateway.name, 1)
+    assert asked.returncode == 2 and "--quantum" in asked.stderr

@@ -414,11 +414,27 @@ def test_datagrams_say_where_they_belong() -> None:
     steps = [bytearray(FIELD.nbytes) for _ in range(2)]
     came = take()
     for datagram in came[:-1]:
-        magic, version, end, zero, step, at, length, size, _ = struct.unpack("<4sBBHQQQII", datagram[:40])
-        assert (magic, version, end, zero, length, size) == (b"PDUD", 1, 0, 0, FIELD.nbytes, len(datagram) - 40)
+        magic, version, end, stream, step, at, length, size, _ = struct.unpack("<4sBBHQQQII", datagram[:40])
+        assert (magic, version, end, length, size) == (b"PDUD", 2, 0, FIELD.nbytes, len(datagram) - 40)
         steps[step][at : at + size] = datagram[40:]
     assert [bytes(s) for s in steps] == [(FIELD + t).tobytes() for t in range(2)]
-    assert struct.unpack("<4sBBHQ", came[-1][:16]) == (b"PDUD", 1, 1, 0, 2)
+    assert struct.unpack("<4sBBHQ", came[-1][:16]) == (b"PDUD", 2, 1, stream, 2)
+
+
+def test_a_sender_of_datagrams_that_comes_again_is_heard(port: int, start: Callable[..., Process]) -> None:
+    sender = """
+    with polyduct.open(sys.argv[1], "w", shape=8, dtype="u1", layout="*", timeout=30) as out:
+        while True:
+            out.write(np.full(8, int(sys.argv[2]), "u1"))
+    """
+    reader = polyduct.open(f"udp://:{port}", layout="*", shape=8, dtype="u1", timeout=30)
+    for who in (1, 2):
+        one = start(sender, f"udp://127.0.0.1:{port}", who)
+        while next(reader)[0] != who:
+            pass
+        one.signal(signal.SIGKILL)
+        one.end()
+    reader.abort()
 
 
 def test_steps_of_datagrams_come_whole_or_not_at_all(port: int) -> None:

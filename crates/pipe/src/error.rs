@@ -153,7 +153,7 @@ impl PipeError {
         match self {
             Port(e) => match e.port()? {
                 PortName::Pipe(pipe) => Some(pipe),
-                PortName::File(_) | PortName::Store(_) => None,
+                PortName::File(_) | PortName::Store(_) | PortName::Stream(_) => None,
             },
             NameTaken { pipe, .. } | Key { pipe, .. } | Link { pipe, .. } | ReadersGone { pipe, .. } => {
                 Some(pipe)

@@ -273,7 +273,7 @@ fn because(reason: &str) -> String {
 /// What becomes of the work when a unit fails in it.
 fn outcome(port: &PortName) -> &'static str {
     match port {
-        PortName::Pipe(_) => "",
+        PortName::Pipe(_) | PortName::Stream(_) => "",
         PortName::File(_) => "; the file was not written",
         PortName::Store(_) => "; nothing was changed",
     }
@@ -282,7 +282,7 @@ fn outcome(port: &PortName) -> &'static str {
 fn of_program(port: &PortName) -> &'static str {
     match port {
         PortName::Store(_) => "",
-        PortName::Pipe(_) | PortName::File(_) => " of the same program",
+        PortName::Pipe(_) | PortName::Stream(_) | PortName::File(_) => " of the same program",
     }
 }
 

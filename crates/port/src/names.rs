@@ -12,6 +12,8 @@ pub enum PortName {
     File(String),
     /// The directory of a store.
     Store(String),
+    /// The place where a stream goes, or from where it comes.
+    Stream(String),
 }
 
 impl fmt::Display for PortName {
@@ -19,7 +21,7 @@ impl fmt::Display for PortName {
         match self {
             PortName::Pipe(name) if name.starts_with("//") => write!(f, "pipe:{name}"),
             PortName::Pipe(name) => write!(f, "pipe {name}"),
-            PortName::File(path) | PortName::Store(path) => f.write_str(path),
+            PortName::File(path) | PortName::Store(path) | PortName::Stream(path) => f.write_str(path),
         }
     }
 }

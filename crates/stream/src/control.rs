@@ -149,6 +149,19 @@ pub enum WaitsFor {
     Data,
 }
 
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitsFor::Resume => f.write_str("paused"),
+            WaitsFor::Stream(other) => write!(f, "waits for stream {other}"),
+            WaitsFor::Group(other) => write!(f, "in step with stream {other}"),
+            WaitsFor::Members(more) => write!(f, "waits for {more} more of its group"),
+            WaitsFor::Program => f.write_str("waits for its program"),
+            WaitsFor::Data => f.write_str("waits for a step"),
+        }
+    }
+}
+
 /// A stream, as it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StreamStatus {

@@ -109,8 +109,10 @@ pub enum StreamError {
         source: ProgramError,
     },
     /// Somebody stopped the stream.
-    #[error("the stream was stopped: {why}")]
+    #[error("{place}: the stream was stopped: {why}")]
     Stopped {
+        /// The place.
+        place: String,
         /// Why.
         why: String,
     },
@@ -126,6 +128,13 @@ pub enum StreamError {
         /// What.
         what: String,
     },
+}
+
+impl StreamError {
+    /// That of a stream that somebody stopped.
+    pub fn stopped(place: impl ToString, why: impl Into<String>) -> StreamError {
+        StreamError::Stopped { place: place.to_string(), why: why.into() }
+    }
 }
 
 /// Why a call of the control interface was refused. Nothing has changed then.

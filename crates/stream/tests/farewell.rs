@@ -72,7 +72,7 @@ impl Sink for Slots<'_> {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), StreamError>,
     ) -> Result<(), StreamError> {
         match self.0 {
-            GivesUp::Receiver => Err(StreamError::Stopped { why: "the program ran out of fuel".into() }),
+            GivesUp::Receiver => Err(StreamError::stopped("here", "the program ran out of fuel")),
             GivesUp::Sender => {
                 self.1.wait();
                 fill(&mut vec![0; len as usize])

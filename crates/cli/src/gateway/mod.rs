@@ -71,7 +71,7 @@ struct SetArgs {
     #[command(flatten)]
     which: StreamArgs,
     /// Steps that it moves before it gives way to others that wait.
-    #[arg(long)]
+    #[arg(long, required_unless_present = "priority")]
     quantum: Option<u32>,
     /// Streams of a higher priority go first.
     #[arg(long, allow_negative_numbers = true)]

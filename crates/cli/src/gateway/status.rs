@@ -1,7 +1,7 @@
 //! `polyduct gateway status`.
 
 use crate::text::{bytes, plain, print, print_json, say, seconds, table};
-use polyduct::gateway::{members, status as ask, GatewayAt, State, Status, StreamStatus, WaitsFor};
+use polyduct::gateway::{members, status as ask, GatewayAt, State, Status, StreamStatus};
 use polyduct::Error;
 use std::collections::BTreeMap;
 use std::io::{stdout, IsTerminal};
@@ -121,7 +121,7 @@ fn text(name: &str, status: &Status, before: Option<&(Instant, Status)>, now: In
         let rate = match (earlier.get(&stream.stream), before) {
             (Some(earlier), Some((since, _))) => {
                 let time = now.saturating_duration_since(*since).as_secs_f64();
-                (stream.bytes - earlier) as f64 / time.max(1e-9)
+                stream.bytes.saturating_sub(*earlier) as f64 / time.max(1e-9)
             }
             _ => stream.bytes as f64 / stream.moving.as_secs_f64().max(1e-9),
         };
@@ -154,12 +154,7 @@ fn named(name: &Option<String>) -> String {
 
 fn state(stream: &StreamStatus) -> String {
     match stream.state {
-        State::Inactive(WaitsFor::Resume) => "paused".into(),
-        State::Inactive(WaitsFor::Data) => "waits for a step".into(),
-        State::Inactive(WaitsFor::Stream(other)) => format!("waits for stream {other}"),
-        State::Inactive(WaitsFor::Group(other)) => format!("in step with stream {other}"),
-        State::Inactive(WaitsFor::Members(more)) => format!("waits for {more} more of its group"),
-        State::Inactive(WaitsFor::Program) => "waits for its program".into(),
+        State::Inactive(why) => why.to_string(),
         State::Pending => "pending".into(),
         State::Active => "active".into(),
         State::Ended => "ended".into(),

@@ -2,18 +2,19 @@
 
 use super::control::{self, Sought};
 use super::meet::Pipe;
-use super::work::Job;
+use super::work::{self, Job};
 use super::{colour, reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
 use crate::Error;
 use polyduct_message::hash::fnv1a;
-use polyduct_message::link::key::{self, Trust};
+use polyduct_message::link::key::Trust;
 use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
 use polyduct_pipe::{Given, PipeError};
 use polyduct_port::{
-    Array, Changes, Interrupt, Options, Peer, Policy, PortError, Readers, Side, INTERRUPT_SLICE,
+    Array, Changes, Interrupt, Options, Peer, Policy, PortError, PortName, Readers, Side, INTERRUPT_SLICE,
 };
+use polyduct_stream::control::{State, WaitsFor};
 use polyduct_stream::{Direction, Protocol, StreamError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 /// How long an error of the pipe waits for the gateway to say why.
 const REASON: Duration = Duration::from_secs(2);
+/// How long a wait that is over waits for that: the gateway waited as long.
+const WORD: Duration = Duration::from_millis(200);
 
 /// A stream of this port's program, and in unit 0 the thread that moves it.
 pub(crate) struct Carrier {
@@ -174,12 +177,7 @@ impl Carrier {
         let meets = meets(target);
         let trust = meets.map_or(Ok(None), |gateway| talk::trust(gateway, trust))?;
         let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
-        let mut drawn = None;
-        if meets.is_some() && options.unit == 0 {
-            let mut number = [0; 8];
-            key::random(&mut number).map_err(|e| StreamError::System { what: e.to_string() })?;
-            drawn = Some(u64::from_le_bytes(number));
-        }
+        let drawn = (meets.is_some() && options.unit == 0).then(work::draw).transpose()?;
         let named = |pipe: String| match meets.zip(trust.as_ref()) {
             None => Ok(Pipe::Here(pipe)),
             Some((gateway, trust)) => {
@@ -279,9 +277,16 @@ impl Carrier {
             reached: true,
             what: said.to_owned(),
         });
-        // One that waits for its gateway while it opens waits for the other end.
-        let opening = matches!(error, PipeError::Refused { .. }) || !self.opened;
-        let most = if gone || opening { REASON } else { Duration::ZERO };
+        let most = match &error {
+            _ if gone => REASON,
+            // One that waits for its gateway while it opens waits for the other end, and both as long.
+            PipeError::Port(PortError::Timeout { .. }) if !self.opened => WORD,
+            PipeError::Refused { .. } | PipeError::Link { .. } => REASON,
+            PipeError::Port(PortError::PeerLost { .. } | PortError::PeerAborted { .. }) if !self.opened => {
+                REASON
+            }
+            _ => Duration::ZERO,
+        };
         let own = match self.ended(Some(most), || false) {
             // What it has from the program tells that nothing new.
             Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Some(why),
@@ -292,11 +297,32 @@ impl Carrier {
             (Some(why), Some(told)) if !why.to_string().starts_with(said) => Error::Stream(Arc::new(told)),
             (Some(why), _) => Error::Stream(why),
             (None, Some(told)) => Error::Stream(Arc::new(told)),
-            (None, None) if !gone => error.into(),
+            (None, None) if !gone => self.in_words(error).into(),
             (None, None) => {
                 Error::Stream(Arc::new(StreamError::Lost { place: self.place.clone(), source: error.into() }))
             }
         }
+    }
+
+    /// A wait that took too long, for people: they know the stream and not its pipe, and what keeps it they are told.
+    fn in_words(&self, error: PipeError) -> PipeError {
+        let PipeError::Port(PortError::Timeout { port: PortName::Pipe(_), unit, what, waited }) = error
+        else {
+            return error;
+        };
+        let streams = work::gateway().status().streams.into_iter();
+        let mut kept =
+            streams.filter(|stream| stream.name == self.place).filter_map(|stream| match stream.state {
+                State::Inactive(WaitsFor::Data) => None,
+                State::Inactive(why) => Some(format!(" (the stream: {why})")),
+                _ => None,
+            });
+        let what = match (self.direction, self.opened) {
+            (Direction::Receive, false) => "the other end to send something".into(),
+            _ => what,
+        };
+        let what = format!("{what}{}", kept.next().unwrap_or_default()).into();
+        PipeError::Port(PortError::Timeout { port: PortName::Stream(self.place.clone()), unit, what, waited })
     }
 
     fn is_gateway(&self, side: Side) -> bool {
@@ -323,9 +349,10 @@ impl Carrier {
             None if self.thread.is_none() => Ok(()),
             None => {
                 self.stop();
-                Err(Error::Stream(Arc::new(StreamError::Stopped {
-                    why: format!("{}: not all was taken in time", self.place),
-                })))
+                let what = "the other end to take all steps".into();
+                let (port, unit) = (PortName::Stream(self.place.clone()), None);
+                let waited = options.timeout.unwrap_or_default();
+                Err(PortError::Timeout { port, unit, what, waited }.into())
             }
         }
     }

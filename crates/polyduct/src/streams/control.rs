@@ -220,7 +220,7 @@ impl Handed {
             }
             self.talks = still;
             if again() {
-                return Err(StreamError::Stopped { why: "the program gave up".into() });
+                return Err(StreamError::stopped(place, "the program gave up"));
             }
             let heard_out =
                 failed.as_ref().is_some_and(|(since, _)| clock::now().saturating_sub(*since) > SLICE);

@@ -231,7 +231,7 @@ pub fn run(
 ) -> Result<(), StreamError> {
     let (pool, mut shown, mut seen) = (Pool::default(), false, Wants::default());
     loop {
-        show::check_stopped(again)?;
+        lease.check_going(again)?;
         let wants = part.wants();
         let step = match clock::within(Some(LOOK), || reader.peek()) {
             Ok(Some(step)) => step,

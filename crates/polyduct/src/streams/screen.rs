@@ -3,7 +3,7 @@
 use super::reducers::{self, Asking};
 use super::tell::Listens;
 use super::work::{program, why, Job, WHOLE};
-use super::{page, show, StreamTarget};
+use super::{page, show};
 use polyduct_display::{Display, DisplayError, Show};
 use polyduct_pipe::Reader;
 use polyduct_port::{Expect, Interrupt};
@@ -87,10 +87,10 @@ impl Screen {
         let ready = Format::new(Adu::Changing { most }, most.max(1), 1, 1).map_err(StreamError::from);
         let ready = ready.and_then(|format| lease.ready(format, 2));
         let shown = ready.and_then(|()| match known {
-            None => self.steps(&mut reader, None, target, lease, &**again),
+            None => self.steps(&mut reader, None, job, lease, &**again),
             Some(known) => {
                 let mut asking = Asking::open(&pipe, known, &options)?;
-                let shown = self.steps(&mut reader, Some(&mut asking), target, lease, &**again);
+                let shown = self.steps(&mut reader, Some(&mut asking), job, lease, &**again);
                 match &shown {
                     Ok(()) => asking.close(),
                     Err(error) => asking.abort(&why(lease, error)),
@@ -109,13 +109,15 @@ impl Screen {
         &self,
         reader: &mut Reader,
         asking: Option<&mut Asking>,
-        target: &StreamTarget,
+        Job { target, blocks, .. }: &Job,
         lease: &Lease,
         again: &dyn Fn() -> bool,
     ) -> Result<(), StreamError> {
         match (&self.shown, asking) {
-            (Shown::Whole(show), None) => show::run(reader, show, target, lease, again),
-            (Shown::Whole(show), Some(asking)) => show::run_reduced(reader, asking, show, lease, again),
+            (Shown::Whole(show), None) => show::run(reader, (show, *blocks), target, lease, again),
+            (Shown::Whole(show), Some(asking)) => {
+                show::run_reduced(reader, asking, (show, *blocks), lease, again)
+            }
             (Shown::Part(part), asking) => page::run((reader, asking), part, target, lease, again),
         }
     }

@@ -121,6 +121,10 @@ pub fn serve(
         };
         door.as_mut().map_or(Ok(()), |door| door.serve(clock::now(), &mut told)).map_err(refused)?;
     }
+    // Their programs hear why.
+    for stream in gateway().status().streams {
+        let _ = gateway().close(stream.stream, &format!("gateway {member} was told to end"));
+    }
     house.over.store(true, Ordering::Relaxed);
     // Receivers and programs are told.
     let end = clock::now() + LEAVES;

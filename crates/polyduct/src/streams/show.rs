@@ -131,7 +131,7 @@ pub fn reduced(arrays: &[Array], units: u32, target: &StreamTarget) -> Option<Ve
 pub fn run_reduced(
     clock: &mut Reader,
     asking: &mut Asking,
-    show: &Show,
+    (show, blocks): (&Show, bool),
     lease: &Lease,
     again: &dyn Fn() -> bool,
 ) -> Result<(), StreamError> {
@@ -139,9 +139,9 @@ pub fn run_reduced(
     let (pool, mut shown, mut last, mut seen) =
         (Pool::default(), None::<u64>, None::<Duration>, Wants::default());
     loop {
-        check_stopped(again)?;
+        lease.check_going(again)?;
         let wants = show.wants();
-        if waits_unseen(show, &wants, last)? {
+        if !blocks && waits_unseen(show, &wants, last)? {
             continue;
         }
         let changed = wants != seen && wants.viewers > 0;
@@ -205,13 +205,13 @@ pub fn pictures(
     Ok(answer.map(frame))
 }
 
-/// Shows steps until the program ends.
+/// Shows steps until the program ends, which may wait for each to be taken.
 ///
 /// # Errors
 /// [`StreamError`]: the program's, or one that says who stopped it.
 pub fn run(
     reader: &mut Reader,
-    show: &Show,
+    (show, blocks): (&Show, bool),
     target: &StreamTarget,
     lease: &Lease,
     again: &dyn Fn() -> bool,
@@ -220,8 +220,8 @@ pub fn run(
     loop {
         let program = |e: polyduct_pipe::PipeError| StreamError::Program(e.into());
         let wants = show.wants();
-        if waits_unseen(show, &wants, last)? {
-            check_stopped(again)?;
+        if !blocks && waits_unseen(show, &wants, last)? {
+            lease.check_going(again)?;
             continue;
         }
         let Some(step) = reader.peek().map_err(program)? else { break };
@@ -272,15 +272,6 @@ fn waits_unseen(show: &Show, wants: &Wants, last: Option<Duration>) -> Result<bo
     }
     let waited = poll(&mut [PollItem::readable(&show.changed())], Some(left));
     waited.map(|_| true).map_err(|e| StreamError::System { what: e.to_string() })
-}
-
-/// # Errors
-/// [`StreamError::Stopped`] where it is to end.
-pub fn check_stopped(again: &dyn Fn() -> bool) -> Result<(), StreamError> {
-    match again() {
-        true => Err(StreamError::Stopped { why: "the program gave up".into() }),
-        false => Ok(()),
-    }
 }
 
 fn whole_view(part: &ArrayPart, data: &Bytes) -> View {

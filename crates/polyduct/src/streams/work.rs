@@ -10,10 +10,10 @@ use super::screen::Screen;
 use super::{bundles, page, show, StreamTarget};
 use crate::Error;
 use polyduct_layout::{Dataset, ElemType, LayoutError};
-use polyduct_message::link::key::Trust;
+use polyduct_message::link::key::{self, Trust};
 use polyduct_message::meeting::Within;
 use polyduct_pipe::{PipeError, Reader};
-use polyduct_port::{Array, Changes, Expect, Interrupt, Options, MAX_ARRAYS, MAX_UNITS};
+use polyduct_port::{Array, Changes, Expect, Interrupt, Options, Policy, MAX_ARRAYS, MAX_UNITS};
 use polyduct_store::npy::descr;
 use polyduct_stream::format::MAX_LANES;
 use polyduct_stream::gateway::lanes::Lanes;
@@ -42,6 +42,16 @@ pub fn gateway() -> &'static Gateway {
     GATEWAY.get_or_init(|| Gateway::new(CAPACITY))
 }
 
+/// A number that nothing else has.
+///
+/// # Errors
+/// [`StreamError::System`].
+pub fn draw() -> Result<u64, StreamError> {
+    let mut number = [0; 8];
+    key::random(&mut number).map_err(|e| StreamError::System { what: e.to_string() })?;
+    Ok(u64::from_le_bytes(number))
+}
+
 /// An array: name, shape, type, layout, what changes.
 type Brings = (String, Vec<u64>, String, String, Option<Changes>);
 
@@ -60,6 +70,8 @@ pub struct Job {
     pub open: Duration,
     /// What the program brings, where that is known: name, shape, type, layout, what changes.
     pub brings: Vec<Brings>,
+    /// Whether the program waits for each of its steps to be taken: none is dropped.
+    pub blocks: bool,
     /// The program's units.
     pub units: u32,
     /// What of it the gateway carries.
@@ -105,6 +117,7 @@ impl Job {
             job: options.job.clone(),
             open: options.open_timeout,
             brings: arrays.iter().map(one).collect(),
+            blocks: options.policy == Policy::Block,
             units: options.units,
             share: Share::ALL,
             meets: None,
@@ -269,7 +282,8 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|e| give_up(&mut reader, lease, e))?;
             let packet = target.place.su;
-            let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, std::process::id());
+            let source = draw()? as u32;
+            let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, source);
             // Packets do not go across units, whose pixels would be cut.
             let mut job = job.clone();
             job.target.place.su = lanes.unit();

@@ -105,7 +105,7 @@ impl Gateway {
     /// As [`Manager::enter`].
     pub fn enter(&self, place: &str, direction: Direction, ties: &Ties) -> Result<Lease, ControlError> {
         let stream = self.tell(|manager, now| manager.enter(place, direction, ties, now))?;
-        Ok(Lease { gateway: self.clone(), stream, gone: None })
+        Ok(Lease { gateway: self.clone(), stream, place: place.to_owned(), gone: None })
     }
 
     /// All that it has.
@@ -161,6 +161,8 @@ impl Gateway {
 pub struct Lease {
     gateway: Gateway,
     stream: StreamId,
+    /// Its name among people.
+    place: String,
     gone: Option<Interrupt>,
 }
 
@@ -249,7 +251,7 @@ impl Lease {
             }
             if again() {
                 self.check_stopped()?;
-                return Err(StreamError::Stopped { why: "the program gave up".into() });
+                return Err(self.stopped("the program gave up"));
             }
             if clock::now().saturating_sub(asked) >= slice {
                 asked = clock::now();
@@ -264,7 +266,7 @@ impl Lease {
     /// [`StreamError::Stopped`].
     pub fn check_program(&self) -> Result<(), StreamError> {
         match self.gone.as_ref().is_some_and(|gone| gone()) {
-            true => Err(StreamError::Stopped { why: "its program is gone".into() }),
+            true => Err(self.stopped("its program is gone")),
             false => Ok(()),
         }
     }
@@ -272,7 +274,7 @@ impl Lease {
     fn look(&self, inner: &mut Inner) -> Result<Option<u64>, StreamError> {
         let letters = inner.letters.entry(self.stream).or_default();
         match &letters.stopped {
-            Some(why) => Err(StreamError::Stopped { why: why.clone() }),
+            Some(why) => Err(self.stopped(why)),
             None => Ok(letters.begun.pop_front().map(|(adu, _)| adu)),
         }
     }
@@ -283,7 +285,23 @@ impl Lease {
     /// [`StreamError::Stopped`], with why.
     pub fn check_stopped(&self) -> Result<(), StreamError> {
         let (stopped, _) = self.gateway.lock().how(self.stream);
-        stopped.map_or(Ok(()), |why| Err(StreamError::Stopped { why }))
+        stopped.map_or(Ok(()), |why| Err(self.stopped(&why)))
+    }
+
+    /// Whether the stream goes on: nobody has stopped it, and `again` does not say to give up.
+    ///
+    /// # Errors
+    /// [`StreamError::Stopped`].
+    pub fn check_going(&self, again: &dyn Fn() -> bool) -> Result<(), StreamError> {
+        self.check_stopped()?;
+        match again() {
+            true => Err(self.stopped("the program gave up")),
+            false => Ok(()),
+        }
+    }
+
+    fn stopped(&self, why: &str) -> StreamError {
+        StreamError::stopped(&self.place, why)
     }
 
     /// Whether the stream has its buffers.

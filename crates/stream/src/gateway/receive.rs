@@ -3,13 +3,10 @@
 use super::Lease;
 use crate::gateway::transmit::ProgramError;
 use crate::StreamError;
+use polyduct_message::meeting::SLICE;
 use polyduct_os::poll::{poll, PollItem};
 use std::io::{self, Read};
 use std::net::TcpStream;
-use std::time::Duration;
-
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// A parallel program, as a gateway gives it steps.
 pub trait Sink {

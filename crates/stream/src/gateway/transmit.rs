@@ -4,13 +4,12 @@ use super::lanes::{Event, Lanes, Went};
 use super::Lease;
 use crate::execution::{Fill, Send};
 use crate::{Deal, Execution, Format, StreamError};
+use polyduct_message::meeting::SLICE;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
 /// How soon a program is asked for its next step again, while steps before it are on their way.
 const SOON: Duration = Duration::from_millis(1);
 
@@ -260,10 +259,7 @@ impl<'a, S: Source, L: Lanes> Transmit<'a, S, L> {
 
     /// Waits until a lane takes more, or tells something.
     fn wait(&mut self) -> Result<(), StreamError> {
-        if (self.again)() {
-            return Err(StreamError::Stopped { why: "the program gave up".into() });
-        }
-        self.lease.check_stopped()?;
+        self.lease.check_going(self.again)?;
         let mut items: Vec<PollItem<'_>> = Vec::new();
         self.lanes.items(&|lane| self.sending[lane as usize].is_some(), &mut items);
         // Nobody calls when the next step is there, or may begin.

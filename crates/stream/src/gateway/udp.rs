@@ -8,21 +8,20 @@ use super::receive::Sink;
 use super::Lease;
 use crate::execution::Send;
 use crate::StreamError;
+use polyduct_message::meeting::SLICE;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_os::socket::udp;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of a [`Header`].
 pub const HEADER: usize = 40;
 /// What every datagram of `udp://` begins with: a name, and the version.
-const MAGIC: [u8; 5] = *b"PDUD\x01";
+const MAGIC: [u8; 5] = *b"PDUD\x02";
 /// How often the end of a stream is said, since datagrams are lost.
 const ENDS: usize = 3;
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
 /// Bytes of datagrams that go at once, at most.
 const LARGEST_SENT: usize = 65_000;
 /// The largest datagram.
@@ -33,9 +32,9 @@ const LARGEST: usize = 65_536;
 /// | at | bytes | what |
 /// |---|---|---|
 /// | 0 | 4 | `PDUD` |
-/// | 4 | 1 | the version, 1 |
+/// | 4 | 1 | the version, 2 |
 /// | 5 | 1 | 1: the stream has ended, and there were so many steps; else 0 |
-/// | 6 | 2 | 0 |
+/// | 6 | 2 | the number of the stream, which the sender draws: of another one steps begin anew |
 /// | 8 | 8 | the step, from 0 |
 /// | 16 | 8 | where in the step the payload belongs |
 /// | 24 | 8 | bytes of the step |
@@ -45,6 +44,8 @@ const LARGEST: usize = 65_536;
 pub struct Header {
     /// Whether the stream has ended.
     pub end: bool,
+    /// The stream's number.
+    pub stream: u16,
     /// The step; at the end how many there were.
     pub step: u64,
     /// Where the payload belongs.
@@ -59,6 +60,7 @@ impl Header {
         let mut bytes = [0; HEADER];
         bytes[..5].copy_from_slice(&MAGIC);
         bytes[5] = self.end.into();
+        bytes[6..8].copy_from_slice(&self.stream.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.step.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.at.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.step_len.to_le_bytes());
@@ -73,7 +75,7 @@ impl Header {
     /// ```
     /// use polyduct_stream::gateway::udp::Header;
     ///
-    /// let header = Header { end: false, step: 7, at: 2, step_len: 5 };
+    /// let header = Header { end: false, stream: 3, step: 7, at: 2, step_len: 5 };
     /// let datagram = [&header.encode(b"abc")[..], b"abc"].concat();
     /// assert_eq!(Header::decode(&datagram), Some((header, &b"abc"[..])));
     /// assert_eq!(Header::decode(&datagram[..datagram.len() - 1]), None);
@@ -83,10 +85,11 @@ impl Header {
         let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
         let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
         let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..36]), payload);
-        let header = Header { end: head[5] == 1, step: number(8)?, at: number(16)?, step_len: number(24)? };
+        let stream = u16::from_le_bytes([head[6], head[7]]);
+        let (step, at, step_len) = (number(8)?, number(16)?, number(24)?);
+        let header = Header { end: head[5] == 1, stream, step, at, step_len };
         let fits = header.at.checked_add(payload.len() as u64).is_some_and(|end| end <= header.step_len);
-        let whole =
-            head[..5] == MAGIC && head[5] <= 1 && head[6..8] == [0, 0] && word(32)? as usize == payload.len();
+        let whole = head[..5] == MAGIC && head[5] <= 1 && word(32)? as usize == payload.len();
         (whole && fits && word(36)? == crc).then_some((header, payload))
     }
 }
@@ -146,8 +149,8 @@ pub struct UdpLanes {
 }
 
 impl UdpLanes {
-    /// Over sockets that are connected and do not block, in packets of so many bytes of data; `source` tells streams of
-    /// RTP apart.
+    /// Over sockets that are connected and do not block, in packets of so many bytes of data; `source`, which is drawn,
+    /// tells streams apart.
     pub fn new(
         place: String,
         sockets: Vec<UdpSocket>,
@@ -164,6 +167,11 @@ impl UdpLanes {
         UdpLanes { place, sockets, packet, batch, video, sequence: 0, source, frame: None }
     }
 
+    /// The number that receivers know the stream by.
+    fn stream(&self) -> u16 {
+        (self.source ^ self.source >> 16) as u16
+    }
+
     /// Bytes of a striping unit.
     pub fn unit(&self) -> u64 {
         (self.packet * self.batch) as u64
@@ -171,7 +179,13 @@ impl UdpLanes {
 
     fn header(&mut self, send: &Send, data: &[u8]) -> Vec<u8> {
         let Some(video) = self.video else {
-            let header = Header { end: false, step: send.adu, at: send.at.start, step_len: send.adu_len };
+            let header = Header {
+                end: false,
+                stream: self.stream(),
+                step: send.adu,
+                at: send.at.start,
+                step_len: send.adu_len,
+            };
             return header.encode(data).to_vec();
         };
         let timestamp = match self.frame {
@@ -242,7 +256,7 @@ impl Lanes for UdpLanes {
     }
 
     fn finish(&mut self, steps: u64, _: &dyn Fn() -> bool) -> Result<(), StreamError> {
-        let end = Header { end: true, step: steps, at: 0, step_len: 0 }.encode(&[]);
+        let end = Header { end: true, stream: self.stream(), step: steps, at: 0, step_len: 0 }.encode(&[]);
         for (socket, _) in self.sockets.iter().filter(|_| self.video.is_none()) {
             for _ in 0..ENDS {
                 let _ = poll(&mut [PollItem::writable(socket)], Some(SLICE));
@@ -259,7 +273,8 @@ impl Lanes for UdpLanes {
 /// A step that is being put together of packets: how many bytes came, and which.
 #[derive(Debug, Default)]
 struct Gathered {
-    step: Option<u64>,
+    /// The stream's number, and the step's.
+    step: Option<(u16, u64)>,
     bytes: u64,
     /// From where to where the packets go that came: one may come twice, and of another sender's, cut otherwise, none counts
     /// that lies on one that is here.
@@ -268,13 +283,14 @@ struct Gathered {
 
 impl Gathered {
     /// Takes a packet of a step; whether it is new. Of an older step than that at hand none is, and with one of a newer
-    /// step that begins.
+    /// step, or of another stream, that begins.
     fn take(&mut self, header: &Header, payload: &[u8], into: &mut [u8]) -> bool {
-        if header.step_len != into.len() as u64 || self.step.is_some_and(|step| header.step < step) {
+        let is_old = |(stream, step)| header.stream == stream && header.step < step;
+        if header.step_len != into.len() as u64 || self.step.is_some_and(is_old) {
             return false;
         }
-        if self.step != Some(header.step) {
-            *self = Gathered { step: Some(header.step), ..Gathered::default() };
+        if self.step != Some((header.stream, header.step)) {
+            *self = Gathered { step: Some((header.stream, header.step)), ..Gathered::default() };
         }
         let (start, end) = (header.at, header.at + payload.len() as u64);
         let before = self.here.range(..end).next_back();
@@ -305,14 +321,14 @@ pub fn receive(
     (place, len): (&str, u64),
     again: &dyn Fn() -> bool,
 ) -> Result<u64, StreamError> {
-    let (mut count, mut after, mut datagram) = (0, 0, vec![0; LARGEST]);
+    let (mut count, mut after, mut datagram) = (0, (0, 0), vec![0; LARGEST]);
     loop {
         let Some(first) = next(socket, place, &mut datagram, again)? else { continue };
         let Some((header, _)) = Header::decode(&datagram[..first]) else { continue };
         if header.end {
             break;
         }
-        if header.step < after || header.step_len != len {
+        if header.step_len != len || header.stream == after.0 && header.step < after.1 {
             continue;
         }
         lease.offer(len)?;
@@ -322,7 +338,7 @@ pub fn receive(
             if let Some((header, payload)) = Header::decode(&datagram[..length]) {
                 if header.end {
                     ended = true;
-                    return Err(StreamError::Stopped { why: "the stream ended within a step".into() });
+                    return Err(StreamError::stopped(place, "the stream ended within a step"));
                 }
                 gathered.take(&header, payload, slot);
                 if gathered.is_whole(slot.len()) {
@@ -340,7 +356,8 @@ pub fn receive(
         }
         filled?;
         lease.moved()?;
-        (count, after) = (count + 1, gathered.step.map_or(after, |step| step + 1));
+        count += 1;
+        after = gathered.step.map_or(after, |(stream, step)| (stream, step.saturating_add(1)));
     }
     Ok(count)
 }
@@ -356,7 +373,7 @@ fn next(
         Ok(len) => Ok(Some(len)),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
             if again() {
-                return Err(StreamError::Stopped { why: "the program gave up".into() });
+                return Err(StreamError::stopped(place, "the program gave up"));
             }
             poll(&mut [PollItem::readable(socket)], Some(SLICE))
                 .map_err(|e| StreamError::System { what: e.to_string() })?;
@@ -372,7 +389,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn packet(step: u64, at: u64, len: usize) -> (Header, Vec<u8>) {
-        (Header { end: false, step, at, step_len: 10 }, vec![step as u8; len])
+        (Header { end: false, stream: 1, step, at, step_len: 10 }, vec![step as u8; len])
     }
 
     #[test]
@@ -409,7 +426,7 @@ mod tests {
 
         #[test]
         fn damaged_datagrams_are_none(step: u64, payload in proptest::collection::vec(any::<u8>(), 0..99), flip in 0usize..800) {
-            let header = Header { end: false, step, at: 5, step_len: 5 + payload.len() as u64 };
+            let header = Header { end: false, stream: 1, step, at: 5, step_len: 5 + payload.len() as u64 };
             let mut datagram = [&header.encode(&payload)[..], &payload].concat();
             prop_assert_eq!(Header::decode(&datagram), Some((header, &payload[..])));
             let bit = flip % (datagram.len() * 8);

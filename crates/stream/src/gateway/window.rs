@@ -13,6 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes before the first frame.
 pub const HEAD: u64 = 4096;
@@ -91,10 +92,11 @@ impl Window {
         let make = || -> io::Result<File> {
             // Nobody sees a file without a head.
             let mut passing = path.as_os_str().to_owned();
-            passing.push(format!(".{}", std::process::id()));
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            passing.push(format!(".{:x}", now.as_nanos()));
             let passing = PathBuf::from(passing);
-            let file =
-                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&passing)?;
+            // Whatever has that name already, a link too, is left alone.
+            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&passing)?;
             let made = file
                 .set_len(HEAD + FRAMES * head.stride())
                 .and_then(|()| file.write_all_at(&head.encode(), 0))

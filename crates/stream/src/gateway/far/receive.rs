@@ -10,13 +10,12 @@ use crate::gateway::receive::Sink;
 use crate::gateway::Lease;
 use crate::{Adu, StreamError};
 use polyduct_message::link::net::LinkFault;
+use polyduct_message::meeting::SLICE;
 use polyduct_os::{clock, OsError};
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::time::Duration;
 
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
 /// Bytes of steps that may wait for those before them; and how many steps, at least and at most.
 const AHEAD: (u64, u64, u64) = (32 << 20, 2, 1024);
 /// Pieces that are told of on a new lane, at most: others come again.
@@ -307,7 +306,7 @@ impl FarSteps {
 
     fn wait(&mut self, stop: &dyn Fn() -> bool) -> Result<(), StreamError> {
         if stop() {
-            return Err(StreamError::Stopped { why: "the program gave up".into() });
+            return Err(StreamError::stopped(&self.ways.side, "the program gave up"));
         }
         let (now, borne) = (clock::now(), self.ways.side.borne);
         let down = self.ways.all_down().filter(|(since, _)| now.saturating_sub(*since) > borne);

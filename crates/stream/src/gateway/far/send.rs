@@ -6,15 +6,13 @@ use crate::execution::Send;
 use crate::gateway::lanes::{Event, Lanes, Went};
 use crate::StreamError;
 use polyduct_message::link::net::LinkFault;
+use polyduct_message::meeting::SLICE;
 use polyduct_message::LinkError;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Duration;
-
-/// How long one wait takes, for interrupts to be seen.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// What a lane is at.
 #[derive(Clone, Debug, Default)]
@@ -299,7 +297,7 @@ impl Lanes for FarLanes {
                 }
             }
             if again() {
-                return Err(StreamError::Stopped { why: "the program gave up".into() });
+                return Err(StreamError::stopped(&self.ways.side, "the program gave up"));
             }
             super::wait(&self.ways, &|_| false, SLICE)?;
         }
