@@ -19,7 +19,6 @@ from display_page import chromium, until
 from display_viewer import Viewer
 from test_display import Program
 from test_gateway import Gateway, Receiver
-from websockets.exceptions import InvalidHandshake
 
 import polyduct
 
@@ -315,7 +314,7 @@ def watch(port: int, name: str) -> Viewer:
     while True:
         try:
             return Viewer(port, name)
-        except InvalidHandshake:
+        except ConnectionRefusedError:
             # The page comes with its last part.
             continue
 
