@@ -59,7 +59,7 @@ impl Fault {
     }
 
     /// kind in bits 62-63, side in 56-60 (0 the writer, 1 + p a reader program), of one that is lost the
-    /// seconds of silence in 48-55, of one that gave up in 48 whether it says why, unit in 32-47, pid in 0-31.
+    /// seconds of silence in 48-55, unit in 32-47, pid in 0-31. Bit 48 of one that gave up is [`SAYS_WHY`].
     fn pack(self) -> u64 {
         let (kind, seconds, unit, pid) = match self {
             Fault::Lost { unit, pid } => (1, 0, unit, pid),

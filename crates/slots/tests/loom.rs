@@ -446,8 +446,8 @@ fn planted_fault_before_words() {
     two_give_up_at_once(Plant::FaultBeforeWords);
 }
 
-/// One gives up and says why while another is lost: whichever is first, nobody hears words that are not those of the
-/// fault.
+/// One gives up and says why while another is lost: whichever is first, nobody hears words that are not those
+/// of the fault.
 #[test]
 fn who_gives_up_while_another_is_lost_says_all_or_nothing() {
     model(3, || {
