@@ -257,6 +257,8 @@ def test_ties_that_would_never_end_are_refused(gateway: Gateway) -> None:
         ("permanent=1", "yes or no"),
         ("quantum=0", "at least 1"),
         ("part=a&members=2", "expected form="),
+        ("lanes=2&su=4096&lanes=3", "lanes: expected once"),
+        ("packet=100", "expected form=, lanes=, su=, reshuffle=, gateway="),
     ],
 )
 def test_options_that_say_nothing_are_refused(options: str, why: str) -> None:

@@ -308,6 +308,10 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     let mut at = end + 1;
     for word in query.split('&') {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let before = query[..at - end - 1].split('&').map(|other| other.split('=').next());
+        if !name.is_empty() && before.into_iter().any(|other| other == Some(name)) {
+            return Err((chars(at), format!("{name}: expected once").into()));
+        }
         let wrong = |expected: &str| {
             Err((chars(at + (word.len() - value.len())), format!("{name}: expected {expected}").into()))
         };
@@ -351,9 +355,16 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
                 Tied::Is => {}
                 Tied::Wrong(expected) => return wrong(expected),
                 Tied::Unknown => {
-                    let expected =
-                        "expected form=, lanes=, su=, packet=, reshuffle=, gateway=, part=, colour=, connection=, \
-                    after=, group=, members=, priority=, quantum= or permanent=";
+                    let own = match protocol {
+                        Protocol::Tcp => "form=, lanes=, su=, reshuffle=, ",
+                        Protocol::Udp | Protocol::Rtp => "packet=, lanes=, reshuffle=, ",
+                        Protocol::Far => "lanes=, su=, reshuffle=, ",
+                        Protocol::Display => "part=, colour=, ",
+                        Protocol::Window => "",
+                    };
+                    let expected = format!(
+                        "expected {own}gateway=, connection=, after=, group=, members=, priority=, quantum= or permanent="
+                    );
                     return Err((chars(at), expected.into()));
                 }
             },
@@ -433,7 +444,7 @@ fn socket(text: &str) -> Result<(String, u16, usize), (usize, &'static str)> {
         return Err((0, "expected a host's name or address"));
     }
     let Some(rest) = text[after..].strip_prefix(':') else {
-        return Err((at(after), "expected :PORT, the port at which unit 0 listens,"));
+        return Err((at(after), "expected :PORT behind the host,"));
     };
     let digits = rest.find(['/', '?']).unwrap_or(rest.len());
     let port = rest[..digits].parse().ok().filter(|&port: &u16| port > 0);

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// How long an error of the pipe waits for the gateway to say why.
 const REASON: Duration = Duration::from_secs(2);
-/// How long a wait that is over waits for that: the gateway waited as long.
-const WORD: Duration = Duration::from_millis(200);
+/// How long a wait that is over waits for that: the gateway waited as long, and then tells the other units.
+const WORD: Duration = Duration::from_secs(1);
 
 /// A stream of this port's program, and in unit 0 the thread that moves it.
 pub(crate) struct Carrier {
@@ -89,7 +89,7 @@ impl Carrier {
         options: &Options,
         trust: Option<Trust>,
     ) -> Result<Carrier, Error> {
-        check(target, options)?;
+        check(target, Direction::Transmit, options)?;
         let shows = target.place.protocol == Protocol::Display;
         let several = shows || target.place.protocol == Protocol::Far;
         if let (Given::Bundle(arrays), false) = (given, several) {
@@ -97,6 +97,9 @@ impl Carrier {
         }
         let arrays = show::arrays(given, layout);
         colour::check(target, &arrays)?;
+        if let (Given::Dataset(dataset), Protocol::Rtp) = (given, target.place.protocol) {
+            work::video(target, dataset).map_err(|e| Error::Misuse { what: e.to_string() })?;
+        }
         let mut carrier = Carrier::of(target, Direction::Transmit, options, trust.clone())?;
         let known = show::reduced(&arrays, options.units, target).filter(|_| shows);
         carrier.reduces = known.is_some();
@@ -137,7 +140,7 @@ impl Carrier {
     /// # Errors
     /// As [`transmit`](Carrier::transmit).
     pub fn receive(target: &StreamTarget, options: &Options, trust: Option<Trust>) -> Result<Carrier, Error> {
-        check(target, options)?;
+        check(target, Direction::Receive, options)?;
         let mut carrier = Carrier::of(target, Direction::Receive, options, trust.clone())?;
         if options.unit == 0 {
             carrier.carry(Job::new(target, false, carrier.pipe.name(), &[], options), options, trust)?;
@@ -387,10 +390,18 @@ fn tell(note: Option<String>) {
 }
 
 /// What every stream needs of its port's options.
-fn check(target: &StreamTarget, options: &Options) -> Result<(), Error> {
+fn check(target: &StreamTarget, direction: Direction, options: &Options) -> Result<(), Error> {
     let misuse = |what: String| Err(Error::Misuse { what });
     if options.readers != Readers::Programs(1) {
         return misuse(format!("{target}: a stream has one reader, its gateway"));
+    }
+    if matches!(direction, Direction::Transmit)
+        && matches!(target.place.protocol, Protocol::Udp | Protocol::Rtp)
+        && target.place.host.is_none()
+    {
+        return misuse(format!(
+            "{target}: datagrams go to a host: expected udp://HOST:PORT or rtp://HOST:PORT"
+        ));
     }
     if target.part.is_some() && options.policy != Policy::Block {
         return misuse(format!(

@@ -309,7 +309,11 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
 }
 
 /// What raw video is of: frames of bytes, lines of pixels of three or four.
-fn video(target: &StreamTarget, dataset: &Dataset) -> Result<Option<Video>, StreamError> {
+/// How raw video says what an array is; nothing where the target takes none.
+///
+/// # Errors
+/// [`StreamError::System`] with what it takes.
+pub fn video(target: &StreamTarget, dataset: &Dataset) -> Result<Option<Video>, StreamError> {
     if target.place.protocol != Protocol::Rtp {
         return Ok(None);
     }

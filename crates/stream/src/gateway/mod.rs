@@ -105,6 +105,7 @@ impl Gateway {
     /// As [`Manager::enter`].
     pub fn enter(&self, place: &str, direction: Direction, ties: &Ties) -> Result<Lease, ControlError> {
         let stream = self.tell(|manager, now| manager.enter(place, direction, ties, now))?;
+        self.lock().letters.entry(stream).or_default();
         Ok(Lease { gateway: self.clone(), stream, place: place.to_owned(), gone: None })
     }
 
@@ -151,7 +152,12 @@ impl Gateway {
     /// [`ControlError::NoStream`].
     pub fn close(&self, id: StreamId, why: &str) -> Result<(), ControlError> {
         self.tell(|manager, now| manager.fail(id, why, now))?;
-        self.lock().letters.entry(id).or_default().stopped = Some(why.to_owned());
+        // One whose lease is gone meanwhile is told nothing.
+        self.lock()
+            .letters
+            .get_mut(&id)
+            .into_iter()
+            .for_each(|letters| letters.stopped = Some(why.to_owned()));
         self.0.changed.notify_all();
         Ok(())
     }

@@ -288,7 +288,10 @@ impl Ways {
                 }
                 waiting.push((Channel::new(arrival.stream, arrival.established, side.borne), now));
             }
-            Visit::TurnedAway(from, fault) => tracing::warn!(%from, %fault, "turned a connection away"),
+            Visit::TurnedAway(from, fault) => {
+                tracing::warn!(%from, %fault, "turned a connection away");
+                turned_away((lanes, met), Some(from), &fault.to_string());
+            }
         });
         served.map_err(|e| side.broken(0, e))?;
         for (mut channel, since) in std::mem::take(waiting) {
@@ -296,6 +299,7 @@ impl Ways {
                 Ok(None) if now.saturating_sub(since) < WAITING.1 => waiting.push((channel, since)),
                 Ok(Some(call)) => {
                     let refused = refusal(side, met, &call);
+                    refused.iter().for_each(|why| turned_away((lanes, met), channel.peer(), why));
                     let answer = match refused {
                         None => Answer::Welcome(side.session),
                         Some(why) => Answer::Refused(why),
@@ -397,6 +401,14 @@ fn refusal(side: &Side, met: &[Session], call: &Call) -> Option<String> {
         && lane / (lanes / gateways) == *gateway
         && *session != 0;
     (!can_be).then(|| "lanes that cannot be".into())
+}
+
+/// Somebody was not let in: whoever waits for the first that is hears of that.
+fn turned_away((lanes, met): (&mut [Lane], &[Session]), from: Option<SocketAddr>, why: &str) {
+    let from = from.map_or_else(|| "somebody".into(), |from| from.to_string());
+    for lane in lanes.iter_mut().filter(|_| met.iter().all(|session| *session == 0)) {
+        lane.why = format!("{from} came, and was turned away: {why}");
+    }
 }
 
 /// Whether no other attempt can fare better.
