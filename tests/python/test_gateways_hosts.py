@@ -266,10 +266,14 @@ finally:
 """
 
 
-def connected(pid: int, port: int) -> bool:
-    """Whether somebody in the network of that process has a connection to the port."""
-    with open(f"/proc/{pid}/net/tcp") as table:
-        return any(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in table if ":" in line)
+def waiting(start: Callable[..., Any], far: Listening, unit: int) -> Any:
+    """A unit that opens its port, and is connected to the gateway."""
+    one, port = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", unit, 600), int(far.place.split(":")[1])
+    while True:
+        with open(f"/proc/{one.pid}/net/tcp") as table:
+            lines = [line.split() for line in table]
+        if any(words[2].endswith(f":{port:04X}") and words[3] == "01" for words in lines[1:]):
+            return one
 
 
 def test_one_that_is_stopped_is_waited_for_as_long_as_was_said(far: Listening, start: Callable[..., Any]) -> None:
@@ -279,10 +283,7 @@ def test_one_that_is_stopped_is_waited_for_as_long_as_was_said(far: Listening, s
             status, out, err = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", unit, 1).end()
             assert status == 1 and f"--listen {far.place}" in err, err
             assert float(out) < 3
-        one = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", 0, 600)
-        port = int(far.place.split(":")[1])
-        while not connected(one.pid, port):
-            pass
+        one = waiting(start, far, 0)
         one.signal(signal.SIGINT)
         status, out, err = one.end()
         assert status != 0 and ("KeyboardInterrupt" in err or "Interrupted" in err), err
@@ -293,10 +294,7 @@ def test_one_that_is_stopped_is_waited_for_as_long_as_was_said(far: Listening, s
 
 
 def test_units_that_wait_for_unit_0_are_told_when_the_gateway_dies(far: Listening, start: Callable[..., Any]) -> None:
-    one = start(WAITS, f"tcp://127.0.0.1:1?gateway={far.place}", 1, 600)
-    port = int(far.place.split(":")[1])
-    while not connected(one.pid, port):
-        pass
+    one = waiting(start, far, 1)
     far.end(signal.SIGKILL)
     status, _, err = one.end()
     assert status == 1 and "Unreachable" in err and f"--listen {far.place}" in err, err

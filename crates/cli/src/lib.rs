@@ -9,6 +9,7 @@ mod doctor;
 mod gateway;
 mod ls;
 mod manual;
+mod open_files;
 mod pump;
 mod run;
 mod show;

@@ -7,6 +7,7 @@ use polyduct_message::link::net::channel::Channel;
 use polyduct_message::link::net::dial::Dial;
 use polyduct_message::link::net::socket::KeepAlive;
 use polyduct_message::link::noise::Terms;
+use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
 use polyduct_rig::free_address;
@@ -123,7 +124,7 @@ fn receive(words: Vec<(Give, Vec<u8>)>) -> Result<Vec<Vec<u8>>, StreamError> {
         let came = s.spawn(|| {
             let start = clock::now();
             let late = || clock::now() - start > PATIENCE;
-            let mut far = FarSteps::meet(side, PATIENCE, &late)?;
+            let mut far = FarSteps::meet(side, Within { most: PATIENCE, gives_up: &late })?;
             far.are_of(adu);
             let format = Format::new(adu, 64, 64, 1)?;
             let lease = Gateway::new(CAPACITY).enter("x", Direction::Receive, &Ties::default())?;

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Descriptors that a gateway may have.
+/// Descriptors that a gateway has room for, where the system allows it.
 const OPEN_FILES: u64 = 8192;
 
 /// Arguments.
@@ -142,7 +142,7 @@ fn run(name: &str, listen: Option<SocketAddr>, quiet: bool) -> Result<bool, Erro
         let _ = signal_hook::flag::register(signal, over.clone());
     }
     // Each connection has descriptors of its own.
-    crate::run::launch::set_open_files(OPEN_FILES);
+    crate::open_files::make_room(OPEN_FILES);
     let ready = |member: &GatewayAt, at: Option<SocketAddr>| {
         let there = at.map(|at| match at.ip().is_unspecified() {
             true => format!(

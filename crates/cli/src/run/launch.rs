@@ -6,6 +6,7 @@
 //! included unless they have left it. Those that have are the run's own business: see
 //! [`strays`](super::strays).
 
+use crate::open_files::set_open_files;
 use clap::Args;
 use rustix::process::{Pid, Signal};
 use std::io::{self, Read, Write};
@@ -49,15 +50,6 @@ pub fn launch(args: &LaunchArgs) -> u8 {
     } else {
         126
     }
-}
-
-/// Sets the soft limit of open files, and gives the one before.
-pub fn set_open_files(soft: u64) -> Option<u64> {
-    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
-    let old = getrlimit(Resource::Nofile);
-    let new = Rlimit { current: Some(soft.min(old.maximum.unwrap_or(u64::MAX))), maximum: old.maximum };
-    setrlimit(Resource::Nofile, new).ok()?;
-    old.current
 }
 
 /// Body of `polyduct keeper`: waits for the end of its standard input, then kills its process group.

@@ -1,7 +1,7 @@
 //! `polyduct run`: a pipeline of parallel and plain programs, started, watched and ended as one.
 
 mod gateways;
-pub(crate) mod launch;
+mod launch;
 mod names;
 mod pipeline;
 mod plan;

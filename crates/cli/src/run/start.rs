@@ -1,9 +1,10 @@
 //! Starts the processes of a plan, joined by ordinary pipes where the plan says so.
 
 use super::gateways::{self, Gateways, GATEWAY};
-use super::launch::{set_open_files, Group};
+use super::launch::Group;
 use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
 use super::strays::Strays;
+use crate::open_files::make_room;
 use rustix::pipe::{pipe_with, PipeFlags};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -216,9 +217,5 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 fn make_room_for_files(plan: &Plan, manner: &Manner) -> Option<u64> {
     let each = if manner.prefix { 3 } else { 1 };
     let need = (plan.processes.len() * each + plan.os_pipes * 2 + 64) as u64;
-    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
-    if need <= soft {
-        return None;
-    }
-    set_open_files(need)
+    make_room(need)
 }

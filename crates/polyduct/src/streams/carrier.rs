@@ -3,7 +3,7 @@
 use super::control::{self, Sought};
 use super::meet::Pipe;
 use super::work::{self, Job};
-use super::{colour, reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
+use super::{colour, reach, reducers, reshuffle, show, talk, Form, GatewayAt, StreamTarget};
 use crate::Error;
 use polyduct_message::hash::fnv1a;
 use polyduct_message::link::key::Trust;
@@ -180,7 +180,8 @@ impl Carrier {
         let meets = meets(target);
         let trust = meets.map_or(Ok(None), |gateway| talk::trust(gateway, trust))?;
         let again = || options.interrupt.as_ref().is_some_and(|ask| ask());
-        let drawn = (meets.is_some() && options.unit == 0).then(work::draw).transpose()?;
+        let drawn =
+            (meets.is_some() && options.unit == 0).then(reach::draw).transpose()?.map(u64::from_le_bytes);
         let named = |pipe: String| match meets.zip(trust.as_ref()) {
             None => Ok(Pipe::Here(pipe)),
             Some((gateway, trust)) => {

@@ -7,6 +7,7 @@ use super::reach::Inward;
 use super::work::{program, why, Job, TU_BYTES, WHOLE};
 use super::Form;
 use crate::plain::Steps;
+use polyduct_message::meeting::Within;
 use polyduct_pipe::{Given, Writer};
 use polyduct_port::{BundleError, Interrupt, Options};
 use polyduct_stream::gateway::far::FarSteps;
@@ -65,7 +66,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             moved.map(drop)
         }
         Inward::Far(side) => {
-            let met = FarSteps::meet(*side, job.open, again);
+            let met = FarSteps::meet(*side, Within { most: job.open, gives_up: again });
             let mut steps = met.inspect_err(|e| give_up(pipe, &options, &why(lease, e)))?;
             let offered = steps.offer().map_or(Err(BundleError::Empty), bundles::given);
             let (given, adu) = offered.map_err(|e| {

@@ -55,7 +55,7 @@ pub fn outward(
         Protocol::Window => Outward::Window,
         Protocol::Far => {
             let side = Side { place, share, ..side(target, true, trust)? };
-            Outward::Far(Box::new(FarLanes::meet(side, within.most, within.gives_up)?))
+            Outward::Far(Box::new(FarLanes::meet(side, within)?))
         }
         Protocol::Display => Outward::Display(show::display(target)?),
     })
@@ -118,11 +118,19 @@ fn datagrams(target: &StreamTarget) -> Result<UdpSocket, Error> {
 /// Bytes that wait in a socket of datagrams, where the system allows it.
 const ROOM: usize = 8 << 20;
 
+/// So many bytes that nobody can guess.
+///
+/// # Errors
+/// [`StreamError::System`].
+pub fn draw<const N: usize>() -> Result<[u8; N], StreamError> {
+    let mut bytes = [0; N];
+    key::random(&mut bytes).map_err(|e| StreamError::System { what: e.to_string() })?;
+    Ok(bytes)
+}
+
 fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<Side, Error> {
     let key = |source| Error::Key { what: target.to_string(), source };
     let trust = trust.map_or_else(|| Trust::from_env().map_err(key), Ok)?;
-    let mut session = [0; 16];
-    key::random(&mut session).map_err(|e| StreamError::System { what: e.to_string() })?;
     let config = Config::load().map_err(polyduct_message::MessageError::from)?;
     Ok(Side {
         place: target.place.clone(),
@@ -130,7 +138,7 @@ fn side(target: &StreamTarget, transmits: bool, trust: Option<Trust>) -> Result<
         transmits,
         trust,
         borne: config.time("silence"),
-        session: u128::from_le_bytes(session).max(1),
+        session: u128::from_le_bytes(draw()?).max(1),
         share: Share::ALL,
     })
 }

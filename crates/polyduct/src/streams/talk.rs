@@ -92,26 +92,26 @@ impl Talk {
         ask: &Ask,
         within: Within<'_>,
     ) -> Result<(Talk, Option<Answer>), LinkFault> {
-        let start = clock::now();
+        let (start, mut left) = (clock::now(), within);
         loop {
-            let mut talk = Talk::open(
-                gateway,
-                job,
-                trust,
-                within.left(start).unwrap_or(Within { most: SLICE, ..within }),
-            )?;
+            let mut talk = Talk::open(gateway, job, trust, left)?;
             // A gateway without room for one more hangs up, or says so where it can.
             let answer = talk.say(ask).and_then(|()| match within.left(start) {
                 Some(left) => talk.hear(left),
                 None => Ok(None),
             });
-            match (answer, within.left(start)) {
-                (Ok(Some(Answer::Full)) | Err(_), Some(left)) => {
-                    drop(poll(&mut [], Some(AGAIN.min(left.most))))
+            left = match (answer, within.left(start)) {
+                (Ok(Some(Answer::Full)) | Err(_), Some(left)) => left,
+                (Ok(Some(Answer::Full)), None) => {
+                    let limit_ms = within.most.as_millis() as u64;
+                    return Err(
+                        LinkError::Deadline { what: "room in a gateway that is full", limit_ms }.into()
+                    );
                 }
                 (Err(fault), None) => return Err(fault),
                 (Ok(answer), _) => return Ok((talk, answer)),
-            }
+            };
+            poll(&mut [], Some(AGAIN.min(left.most)))?;
         }
     }
 

@@ -10,7 +10,7 @@ use super::screen::Screen;
 use super::{bundles, page, show, StreamTarget};
 use crate::Error;
 use polyduct_layout::{Dataset, ElemType, LayoutError};
-use polyduct_message::link::key::{self, Trust};
+use polyduct_message::link::key::Trust;
 use polyduct_message::meeting::Within;
 use polyduct_pipe::{PipeError, Reader};
 use polyduct_port::{Array, Changes, Expect, Interrupt, Options, Policy, MAX_ARRAYS, MAX_UNITS};
@@ -40,16 +40,6 @@ pub(super) const WHOLE: &str = "stripe(1024MiB)";
 pub fn gateway() -> &'static Gateway {
     static GATEWAY: OnceLock<Gateway> = OnceLock::new();
     GATEWAY.get_or_init(|| Gateway::new(CAPACITY))
-}
-
-/// A number that nothing else has.
-///
-/// # Errors
-/// [`StreamError::System`].
-pub fn draw() -> Result<u64, StreamError> {
-    let mut number = [0; 8];
-    key::random(&mut number).map_err(|e| StreamError::System { what: e.to_string() })?;
-    Ok(u64::from_le_bytes(number))
 }
 
 /// An array: name, shape, type, layout, what changes.
@@ -282,7 +272,7 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
         Outward::Udp(sockets) => {
             let video = video(target, &dataset).inspect_err(|e| give_up(&mut reader, lease, e))?;
             let packet = target.place.su;
-            let source = draw()? as u32;
+            let source = u32::from_le_bytes(reach::draw()?);
             let lanes = UdpLanes::new(target.to_string(), sockets, packet, video, source);
             // Packets do not go across units, whose pixels would be cut.
             let mut job = job.clone();

@@ -1,6 +1,7 @@
 //! Both ends of a stream in one process.
 
 use polyduct_message::link::key::{JobKey, Trust};
+use polyduct_message::meeting::Within;
 use polyduct_stream::gateway::far::wire::{Offer, Offered};
 use polyduct_stream::gateway::far::{FarLanes, FarSteps, Side};
 use polyduct_stream::gateway::receive::Sink;
@@ -52,14 +53,14 @@ impl Stream {
         let again = || false;
         thread::scope(|s| {
             let sends = s.spawn(|| {
-                let mut far = FarLanes::meet(self.side(true), BORNE, &again)?;
+                let mut far = FarLanes::meet(self.side(true), Within::time(BORNE))?;
                 far.offer(Offer { arrays: vec![array] }, None);
                 let lease = Gateway::new(CAPACITY).enter("x", Direction::Transmit, &Ties::default())?;
                 lease.ready(format, 2)?;
                 Transmit::new((source, far), &lease, (format, 2), &again).run()
             });
             let receives = s.spawn(|| {
-                let mut far = FarSteps::meet(self.side(false), BORNE, &again)?;
+                let mut far = FarSteps::meet(self.side(false), Within::time(BORNE))?;
                 far.are_of(Adu::Fixed(step));
                 let lease = Gateway::new(CAPACITY).enter("x", Direction::Receive, &Ties::default())?;
                 lease.ready(format, 2)?;

@@ -22,6 +22,7 @@ pub use send::FarLanes;
 
 use crate::StreamError;
 use lane::Ways;
+use polyduct_message::meeting::{Within, SLICE};
 use polyduct_os::clock;
 use std::time::Duration;
 
@@ -29,20 +30,19 @@ use std::time::Duration;
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Waits until a lane is up.
-fn meet(side: Side, open: Duration, again: &dyn Fn() -> bool) -> Result<Ways, StreamError> {
+fn meet(side: Side, within: Within<'_>) -> Result<Ways, StreamError> {
     let (start, mut ways) = (clock::now(), Ways::new(side)?);
     loop {
-        let now = clock::now();
-        if ways.poll(now)?.is_some() {
+        if ways.poll(clock::now())?.is_some() {
             return Ok(ways);
         }
-        let waited = now.saturating_sub(start);
-        if waited >= open || again() {
+        let Some(left) = within.left(start) else {
+            let waited = clock::now().saturating_sub(start);
             let why = ways.all_down().map(|(_, why)| why.to_owned()).unwrap_or_default();
             let source = std::io::Error::new(std::io::ErrorKind::TimedOut, why);
             return Err(StreamError::Connect { place: ways.side.to_string(), waited, source });
-        }
-        wait(&ways, &|_| false, open - waited)?;
+        };
+        wait(&ways, &|_| false, left.most)?;
     }
 }
 
@@ -51,5 +51,5 @@ fn wait(ways: &Ways, busy: &dyn Fn(u32) -> bool, most: Duration) -> Result<(), S
     let mut items = Vec::new();
     ways.items(busy, &mut items);
     let most = ways.deadline().map_or(most, |at| at.saturating_sub(clock::now()).min(most));
-    send::wait_items(&mut items, most.min(Duration::from_millis(100)))
+    send::wait_items(&mut items, most.min(SLICE))
 }

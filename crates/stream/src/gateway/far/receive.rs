@@ -10,11 +10,10 @@ use crate::gateway::receive::Sink;
 use crate::gateway::Lease;
 use crate::{Adu, StreamError};
 use polyduct_message::link::net::LinkFault;
-use polyduct_message::meeting::SLICE;
+use polyduct_message::meeting::{Within, SLICE};
 use polyduct_os::{clock, OsError};
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
-use std::time::Duration;
 
 /// Bytes of steps that may wait for those before them; and how many steps, at least and at most.
 const AHEAD: (u64, u64, u64) = (32 << 20, 2, 1024);
@@ -58,9 +57,9 @@ impl FarSteps {
     ///
     /// # Errors
     /// [`StreamError::Connect`] with what came of the last attempt.
-    pub fn meet(side: Side, open: Duration, stop: &dyn Fn() -> bool) -> Result<FarSteps, StreamError> {
+    pub fn meet(side: Side, within: Within<'_>) -> Result<FarSteps, StreamError> {
         let start = clock::now();
-        let ways = super::meet(side, open, stop)?;
+        let ways = super::meet(side, within)?;
         let coming = vec![None; ways.lanes.len()];
         let mut steps = FarSteps {
             ways,
@@ -76,19 +75,20 @@ impl FarSteps {
             broke: None,
             over: false,
         };
-        while steps.offer.is_none() {
+        loop {
             steps.look(&mut [])?;
-            let waited = clock::now().saturating_sub(start);
-            if steps.offer.is_none() && (waited >= open || stop()) {
+            if steps.offer.is_some() {
+                break;
+            }
+            let Some(left) = within.left(start) else {
+                let waited = clock::now().saturating_sub(start);
                 let source = std::io::Error::new(
                     std::io::ErrorKind::TimedOut,
                     "the program there has not opened its port",
                 );
                 return Err(StreamError::Connect { place: steps.ways.side.to_string(), waited, source });
-            }
-            if steps.offer.is_none() {
-                super::wait(&steps.ways, &|_| false, SLICE)?;
-            }
+            };
+            super::wait(&steps.ways, &|_| false, left.slice())?;
         }
         Ok(steps)
     }

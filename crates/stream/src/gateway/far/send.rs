@@ -6,7 +6,7 @@ use crate::execution::Send;
 use crate::gateway::lanes::{Event, Lanes, Went};
 use crate::StreamError;
 use polyduct_message::link::net::LinkFault;
-use polyduct_message::meeting::SLICE;
+use polyduct_message::meeting::{Within, SLICE};
 use polyduct_message::LinkError;
 use polyduct_os::clock;
 use polyduct_os::poll::{poll, PollItem};
@@ -49,8 +49,8 @@ impl FarLanes {
     ///
     /// # Errors
     /// [`StreamError::Connect`] with what came of the last attempt.
-    pub fn meet(side: Side, open: Duration, again: &dyn Fn() -> bool) -> Result<FarLanes, StreamError> {
-        let ways = super::meet(side, open, again)?;
+    pub fn meet(side: Side, within: Within<'_>) -> Result<FarLanes, StreamError> {
+        let ways = super::meet(side, within)?;
         let units = vec![Unit::default(); ways.lanes.len()];
         let events = (0..units.len() as u32).map(Event::Down).collect();
         Ok(FarLanes {
