@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from traceback import format_exception_only
 from types import TracebackType
 from typing import Literal, NamedTuple
 
@@ -193,10 +194,11 @@ class _Port:
         if not self._port.ours:
             # A fork comes through its parent's blocks when it exits, and the port is not its to close.
             return
-        if kind is None:
+        if error is None:
             self.close()
         else:
-            self.abort()
+            # A name and its words, whatever the error's own `__str__` does.
+            self.abort(format_exception_only(error)[0].strip())
 
 
 class _ArrayPort(_Port):

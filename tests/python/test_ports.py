@@ -503,6 +503,26 @@ def test_who_gives_up_says_why(pipe: str) -> None:
     together(lambda: writer(0), lambda: writer(1), lambda: reader(0), lambda: reader(1))
 
 
+def test_a_block_that_an_exception_leaves_gives_up_with_its_words(pipe: str) -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def writer(error: Exception) -> None:
+        with pytest.raises(type(error)):
+            with polyduct.open(pipe, "w", shape=4, dtype="i4", timeout=30) as out:
+                out.write([1, 2, 3, 4])
+                raise error
+
+    def reader(reason: str) -> None:
+        with polyduct.open(pipe, timeout=30) as port, pytest.raises(polyduct.PeerAborted, match="gave up") as e:
+            [port.read() for _ in range(2)]
+        assert e.value.reason.startswith(reason) and str(e.value).endswith(e.value.reason)
+
+    for error, reason in ((ValueError("no fuel\nleft"), "ValueError: no fuel\nleft"), (Wordless(), f"{__name__}.")):
+        together(partial(writer, error), partial(reader, reason))
+
+
 def test_the_only_unit_has_everything_when_it_says_nothing(pipe: str, tmp_path: Path) -> None:
     def writer() -> None:
         with polyduct.open(pipe, "w", shape=(3, 4), dtype="f4") as out:

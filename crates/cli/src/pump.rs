@@ -143,7 +143,7 @@ fn finish(port: &mut Writer, outcome: Result<(), PumpError>) -> Result<(), PumpE
     match outcome {
         Ok(()) => Ok(port.close().map(drop)?),
         Err(error) => {
-            port.abort();
+            port.abort_because(&error.to_string());
             Err(error)
         }
     }

@@ -272,7 +272,7 @@ impl<'a> Target<'a> {
                 target.check_places().and(source.steps().map_or(Ok(()), |n| target.check_dims(source, n)));
             return match (checked, &mut target.to) {
                 (Err(error), To::Port(port)) => {
-                    port.abort();
+                    port.abort_because(&error.to_string());
                     Err(error)
                 }
                 _ => Ok(target),
@@ -395,10 +395,10 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Has nothing appear under the target's name.
-    pub fn abort(self) {
+    /// Has nothing appear under the target's name, and says why to units that wait for it.
+    pub fn abort(self, error: &CpError) {
         if let To::Port(mut port) = self.to {
-            port.abort();
+            port.abort_because(&error.to_string());
         }
     }
 

@@ -26,7 +26,7 @@ pub fn copy_unit(args: &CpArgs, unit: u32, moved: &Moved) -> Result<u64, CpError
         Ok(count) => count,
         Err(error) => {
             // What is not whole must not appear under its name.
-            target.abort();
+            target.abort(&error);
             return Err(error);
         }
     };

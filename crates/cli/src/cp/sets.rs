@@ -123,7 +123,7 @@ impl<'a> Set<'a> {
             to.end_steps(steps).map_err(&of_dst)
         };
         if let Err(error) = copy() {
-            to.abort();
+            to.abort_because(&error.to_string());
             return Err(error);
         }
         to.close().map_err(&of_dst)?;
@@ -214,7 +214,7 @@ impl<'a> Set<'a> {
             }
         };
         if let Err(error) = copy() {
-            to.abort();
+            to.abort_because(&error.to_string());
             return Err(error);
         }
         to.close().map_err(&of_dst)?;
