@@ -246,6 +246,19 @@ def test_what_is_no_step_is_an_error_that_says_what_was_found(port: int, data: b
     thread.join()
 
 
+def test_an_array_that_no_memory_holds_is_an_error_that_says_so(port: int) -> None:
+    for shape, why in (
+        ((1 << 40, 1 << 20), "address space"),
+        ((1 << 46,), "562949953421312|memory"),
+        ((1 << 63, 1 << 63), "more than 2.63-1 bytes"),
+    ):
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        thread = send(port, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
+        with pytest.raises(polyduct.StreamBroken, match=why):
+            polyduct.open(f"tcp://:{port}", layout="block,*" if len(shape) == 2 else "block", timeout=60).read()
+        thread.join()
+
+
 def test_all_units_that_read_hear_why_nothing_comes(port: int) -> None:
     thread = send(port, npy(FIELD, FIELD) + FIELD.tobytes())
 
@@ -344,6 +357,8 @@ def test_nobody_there_and_urls_that_cannot_be() -> None:
     with pytest.raises(polyduct.Unreachable, match="refused") as e:
         polyduct.open("tcp://127.0.0.1:1", "w", shape=3, dtype="u1", layout="*", timeout=0.2)
     assert e.value.place == "tcp://127.0.0.1:1"
+    with pytest.raises(polyduct.Unreachable, match="no.such.host.invalid:1: not reached"):
+        polyduct.open("tcp://no.such.host.invalid:1", "w", shape=3, dtype="u1", layout="*", timeout=0.2)
     for url, at in [
         ("tcp://", 6),
         ("tcp://h", 7),
@@ -511,8 +526,7 @@ def test_a_window_has_the_newest_step_whole(tmp_path: Path) -> None:
     out.write(FIELD + 9)
     out.close()
     assert struct.unpack("<IQ", path.read_bytes()[12:24]) == (2, 6)
-    with pytest.raises(polyduct.Unreachable, match="No such file"):
-        out = polyduct.open(f"window:{tmp_path}/none/x", "w", **arrays)  # type: ignore[call-overload]
-        while True:
-            out.write(FIELD)
+    for folder, why in ((tmp_path / "none", "No such file"), (path, "[Nn]ot a directory")):
+        with pytest.raises(polyduct.Unreachable, match=why):
+            polyduct.open(f"window:{folder}/x", "w", **arrays)  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == [path]

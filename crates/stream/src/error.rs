@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum StreamError {
     /// Nobody was there.
-    #[error("{place}: not reached within {} ms: {source}", waited.as_millis())]
+    #[error("{place}: not reached{}: {source}", within(*waited))]
     Connect {
         /// The place.
         place: String,
@@ -224,6 +224,14 @@ pub enum ControlError {
         /// Bytes of the step.
         found: u64,
     },
+}
+
+/// Where it was tried again and again.
+fn within(waited: Duration) -> String {
+    match waited.as_millis() {
+        0 => String::new(),
+        millis => format!(" within {millis} ms"),
+    }
 }
 
 fn called(name: &str) -> String {

@@ -8,8 +8,8 @@ use super::work::{program, why, Job, TU_BYTES, WHOLE};
 use super::Form;
 use crate::plain::Steps;
 use polyduct_message::meeting::Within;
-use polyduct_pipe::{Given, Writer};
-use polyduct_port::{BundleError, Interrupt, Options};
+use polyduct_pipe::{Given, PipeError, Writer};
+use polyduct_port::{BundleError, Interrupt, Options, PortError};
 use polyduct_stream::gateway::far::FarSteps;
 use polyduct_stream::gateway::transmit::ProgramError;
 use polyduct_stream::gateway::{receive, udp, Lease};
@@ -35,6 +35,17 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
         let ready = format.and_then(|format| lease.ready(format, 2));
         ready.inspect_err(|e| sink.0.abort_because(&why(lease, e)))
     };
+    let open = |given: &Given, layout: &str| {
+        let opened = Writer::open(pipe, given, layout, &options).map_err(|e| match e {
+            // Steps that this side has no room for.
+            PipeError::System { .. } | PipeError::Port(PortError::BadOption { .. }) => {
+                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+            }
+            e => program(e),
+        });
+        // A program that was not told by the pipe itself still waits.
+        opened.inspect_err(|e| give_up(pipe, &options, &why(lease, e)))
+    };
     match inward {
         Inward::Tcp(socket) => {
             let input = BufReader::with_capacity(64 << 10, receive::Incoming::new(socket, again));
@@ -49,7 +60,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 Some(header) => (Given::Dataset(header.dataset), header.layout()),
                 None => (Given::ByReader, WHOLE.to_owned()),
             };
-            let mut sink = Read(Writer::open(pipe, &given, &layout, &options).map_err(program)?);
+            let mut sink = Read(open(&given, &layout)?);
             let len = sink.0.local_len_bytes() as u64;
             steps.are_of(len);
             ready(&mut sink, Adu::Fixed(len))?;
@@ -58,7 +69,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
             moved.map(drop)
         }
         Inward::Udp(socket) => {
-            let mut sink = Read(Writer::open(pipe, &Given::ByReader, WHOLE, &options).map_err(program)?);
+            let mut sink = Read(open(&Given::ByReader, WHOLE)?);
             let len = sink.0.local_len_bytes() as u64;
             ready(&mut sink, Adu::Fixed(len))?;
             let moved = udp::receive(&socket, &mut sink, lease, (&place, len), again);
@@ -75,7 +86,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 give_up(pipe, &options, &why(lease, &error));
                 error
             })?;
-            let opened = Writer::open(pipe, &given, bundles::ALL, &options).map_err(program);
+            let opened = open(&given, bundles::ALL);
             let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
             steps.are_of(adu);
             ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;

@@ -7,7 +7,7 @@ use polyduct_message::config::Config;
 use polyduct_message::link::key::{self, Trust};
 use polyduct_message::meeting::Within;
 use polyduct_stream::gateway::far::{FarLanes, Side};
-use polyduct_stream::gateway::tcp;
+use polyduct_stream::gateway::{tcp, window};
 use polyduct_stream::{Place, Protocol, Share, StreamError};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
@@ -52,7 +52,10 @@ pub fn outward(
         Protocol::Udp | Protocol::Rtp => {
             Outward::Udp((0..target.place.lanes).map(|_| datagrams(target)).collect::<Result<_, _>>()?)
         }
-        Protocol::Window => Outward::Window,
+        Protocol::Window => {
+            window::check(target.name.as_ref())?;
+            Outward::Window
+        }
         Protocol::Far => {
             let side = Side { place, share, ..side(target, true, trust)? };
             Outward::Far(Box::new(FarLanes::meet(side, within)?))

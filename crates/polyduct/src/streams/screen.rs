@@ -47,8 +47,12 @@ impl Screen {
 
     /// What people are to know of it.
     pub fn note(&self, job: &Job) -> String {
-        let name = &job.target.name;
-        format!("{name} is shown at {}", self.display.address(name))
+        let (name, members) = (&job.target.name, job.target.ties.members);
+        let when = match (&self.shown, members) {
+            (Shown::Part(_), Some(members)) if members > 1 => format!(", once its {members} parts are there"),
+            _ => String::new(),
+        };
+        format!("{name} is shown at {}{when}", self.display.address(name))
     }
 
     /// Shows steps until the program ends.

@@ -298,7 +298,6 @@ fn transmit(job: &Job, outward: Outward, lease: &Lease, again: &Interrupt) -> Re
     }
 }
 
-/// What raw video is of: frames of bytes, lines of pixels of three or four.
 /// How raw video says what an array is; nothing where the target takes none.
 ///
 /// # Errors

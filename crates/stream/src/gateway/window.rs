@@ -83,6 +83,20 @@ pub struct Window {
     frames: u64,
 }
 
+/// Whether a window can be made there, before it is known of what.
+///
+/// # Errors
+/// [`StreamError::Listen`] where its folder is none.
+pub fn check(path: &Path) -> Result<(), StreamError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let source = match fs::metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => io::ErrorKind::NotADirectory.into(),
+        Err(error) => error,
+    };
+    Err(StreamError::Listen { place: format!("window:{}", path.display()), source })
+}
+
 impl Window {
     /// Makes the file, in place of one that is there; who has that one mapped keeps it.
     ///
