@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from traceback import format_exception_only
+from traceback import TracebackException
 from types import TracebackType
 from typing import Literal, NamedTuple
 
@@ -45,6 +45,14 @@ class Addresses(NamedTuple):
     """Addresses of the writer program's units, in their order."""
     readers: list[range]
     """Those of each reader program's units."""
+
+
+def words_of(error: BaseException) -> str:
+    """An exception's name and words, as a traceback ends with them; its name alone where it has none to give."""
+    try:
+        return "".join(TracebackException(type(error), error, None).format_exception_only()).strip()
+    except Exception:
+        return type(error).__name__
 
 
 class _Port:
@@ -197,8 +205,7 @@ class _Port:
         if error is None:
             self.close()
         else:
-            # A name and its words, whatever the error's own `__str__` does.
-            self.abort(format_exception_only(error)[0].strip())
+            self.abort(words_of(error))
 
 
 class _ArrayPort(_Port):

@@ -41,11 +41,11 @@ def array(port: int, path: str) -> np.ndarray:
     return np.load(io.BytesIO(get(port, path)))  # type: ignore[no-any-return]
 
 
-def shown(port: int, name: str, t: int) -> dict[str, Any]:
+def shown(port: int, name: str, t: int, query: str = "") -> dict[str, Any]:
     """What is said of the frame of step `t`, once that is shown."""
     while True:
         try:
-            said = json.loads(get(port, f"{name}.json"))
+            said = json.loads(get(port, f"{name}.json{query}"))
             if said["values"]["t"] == t:
                 return said  # type: ignore[no-any-return]
         except urllib.error.HTTPError as e:
@@ -271,15 +271,14 @@ def test_what_cannot_be_shown_is_said(port: int) -> None:
 
 def test_others_than_this_machine_need_the_token(port: int, capfd: pytest.CaptureFixture[str]) -> None:
     with Program(f"display://0.0.0.0:{port}/secret", {"u": (WAVE, "*,*")}, 1) as program:
-        program.step()
+        t = program.step()
         address = capfd.readouterr().err.split()[-1]
         assert "?token=" in address
         with pytest.raises(urllib.error.HTTPError) as e:
             get(port, "secret.json")
         with e.value:
             assert e.value.code == 403
-        shown_with = get(port, "secret.json?" + address.split("?")[1])
-        assert json.loads(shown_with)["step"] >= 0
+        assert shown(port, "secret", t, "?" + address.split("?")[1])["step"] >= 0
 
 
 def test_what_is_said_to_be_shown_is_there(port: int, start: Start) -> None:

@@ -518,8 +518,19 @@ def test_a_block_that_an_exception_leaves_gives_up_with_its_words(pipe: str) -> 
         with polyduct.open(pipe, timeout=30) as port, pytest.raises(polyduct.PeerAborted, match="gave up") as e:
             [port.read() for _ in range(2)]
         assert e.value.reason.startswith(reason) and str(e.value).endswith(e.value.reason)
+        assert not reason.startswith("File") or e.value.reason.endswith("SyntaxError: what is this")
 
-    for error, reason in ((ValueError("no fuel\nleft"), "ValueError: no fuel\nleft"), (Wordless(), f"{__name__}.")):
+    class Noteless(Exception):
+        @property
+        def __notes__(self) -> list[str]:
+            raise RuntimeError("no notes")
+
+    for error, reason in (
+        (ValueError("no fuel\nleft"), "ValueError: no fuel\nleft"),
+        (Wordless(), f"{__name__}."),
+        (Noteless(), "Noteless"),
+        (SyntaxError("what is this", ("<s>", 1, 3, "a b c", 1, 4)), 'File "<s>", line 1'),
+    ):
         together(partial(writer, error), partial(reader, reason))
 
 

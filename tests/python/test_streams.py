@@ -526,7 +526,22 @@ def test_a_window_has_the_newest_step_whole(tmp_path: Path) -> None:
     out.write(FIELD + 9)
     out.close()
     assert struct.unpack("<IQ", path.read_bytes()[12:24]) == (2, 6)
-    for folder, why in ((tmp_path / "none", "No such file"), (path, "[Nn]ot a directory")):
+    for wrong, why in (("none/x", "No such file"), (f"{path.name}/x", "[Nn]ot a directory"), ("", "is a directory")):
         with pytest.raises(polyduct.Unreachable, match=why):
-            polyduct.open(f"window:{folder}/x", "w", **arrays)  # type: ignore[call-overload]
+            polyduct.open(f"window:{tmp_path}/{wrong}", "w", **arrays)  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_takes_nothing_of_what_comes_is_told_at_once(port: int) -> None:
+    for shape, layout, why in (
+        ((2, 2), "*,*", r"tcp://:\d+: the reader expects shape \[2, 2\]; the writer gives \[60, 48\]"),
+        (None, "*", "tcp://.*the layout has 1 dimension"),
+    ):
+        thread, start = send(port, npy(FIELD)), time.monotonic()
+        with pytest.raises(polyduct.Refused, match=why):
+            polyduct.open(f"tcp://:{port}", layout=layout, shape=shape, timeout=60).read()
+        assert time.monotonic() - start < 1.5, "the gateway does not wait for another reader"
+        thread.join()
+    thread = send(port, npy(FIELD))
+    assert np.array_equal(polyduct.open(f"tcp://:{port}", layout="*,*", timeout=60).read(), FIELD)
+    thread.join()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Process, together
 from sites import KEY, Middle, check, read, write
@@ -107,6 +108,24 @@ def test_who_does_not_fit_is_told(port: int, name: str, mode: str, why: str) -> 
         else:
             polyduct.open(url, layout="*", timeout=1)
     thread.join()
+
+
+def test_a_reader_that_takes_nothing_of_it_is_known_to_the_writer(port: int) -> None:
+    why = r"the reader expects shape \[4, 4\]; the writer gives \[8, 8\]"
+
+    def writer() -> None:
+        with pytest.raises(polyduct.StreamBroken, match=why):
+            with polyduct.open(
+                f"stream://127.0.0.1:{port}/f", "w", shape=(8, 8), dtype="f4", layout="*,*", timeout=60
+            ) as out:
+                while True:
+                    out.write(np.ones((8, 8), "f4"))
+
+    def reader() -> None:
+        with pytest.raises(polyduct.Refused, match=why):
+            polyduct.open(f"stream://:{port}/f", layout="*,*", shape=(4, 4), timeout=60)
+
+    together(writer, reader)
 
 
 def test_no_key_is_said_with_how_to_make_one(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ use polyduct_message::link::key::Trust;
 use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
-use polyduct_pipe::{Given, PipeError};
+use polyduct_pipe::{Given, Mismatch, PipeError, Refusal};
 use polyduct_port::{
     Array, Changes, Interrupt, Options, Peer, Policy, PortError, PortName, Readers, Side, INTERRUPT_SLICE,
 };
 use polyduct_stream::control::{State, WaitsFor};
-use polyduct_stream::{Direction, Protocol, StreamError};
+use polyduct_stream::{Direction, Protocol, StreamError, StreamId};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -36,6 +36,8 @@ pub(crate) struct Carrier {
     /// Where gateways listen: by which number its own know the pipe.
     drawn: Option<u64>,
     thread: Option<Thread>,
+    /// Its number in this process's gateway, if that has it.
+    stream: Option<StreamId>,
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
     unit: u32,
@@ -155,6 +157,7 @@ impl Carrier {
             [] => {
                 let reached = job.reach(trust, &again)?;
                 tell(job.note(&reached));
+                self.stream = Some(reached.lease.stream());
                 let work: Work = Box::new(move |stop| job.run(reached, stop));
                 self.thread = Some(self.start("polyduct-gateway", work)?);
             }
@@ -198,6 +201,7 @@ impl Carrier {
             pipe,
             drawn,
             thread: None,
+            stream: None,
             outcome: None,
             unit: options.unit,
             opened: false,
@@ -265,6 +269,11 @@ impl Carrier {
                     (self.place.clone(), GatewayAt::Place(at.host.clone(), at.port).to_string());
                 return StreamError::NoGatewayThere { place, gateway, source: source.into() }.into();
             }
+            (PipeError::Refused { reason, .. }, _)
+                if self.stream.is_some() && reason != Refusal::Terms(Mismatch::NoDataset) =>
+            {
+                return self.refuse(reason).into();
+            }
             (error, _) => error,
         };
         let gateway = |peer: &Peer| peer.name().is_some_and(|unit| self.is_gateway(unit.side));
@@ -306,6 +315,19 @@ impl Carrier {
                 Error::Stream(Arc::new(StreamError::Lost { place: self.place.clone(), source: error.into() }))
             }
         }
+    }
+
+    /// This program takes nothing of what the other end has: its gateway need not wait for another, and the other end hears
+    /// why.
+    fn refuse(&mut self, reason: Refusal) -> PipeError {
+        let error = PipeError::Refused { pipe: self.place.clone(), reason };
+        if let Some(stream) = self.stream {
+            // One that has ended meanwhile has told the other end.
+            let _ = work::gateway().close(stream, &error.to_string());
+            // The next port of this place has the pipe's name.
+            self.ended(Some(REASON), || false);
+        }
+        error
     }
 
     /// A wait that took too long, for people: they know the stream and not its pipe, and what keeps it they are told.

@@ -36,15 +36,15 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
         ready.inspect_err(|e| sink.0.abort_because(&why(lease, e)))
     };
     let open = |given: &Given, layout: &str| {
-        let opened = Writer::open(pipe, given, layout, &options).map_err(|e| match e {
-            // Steps that this side has no room for.
+        Writer::open(pipe, given, layout, &options).map_err(|e| match e {
+            // Steps that this side has no room for: the program has not been told by the pipe itself.
             PipeError::System { .. } | PipeError::Port(PortError::BadOption { .. }) => {
-                StreamError::Content { place: place.clone(), step: 0, source: e.into() }
+                let error = StreamError::Content { place: place.clone(), step: 0, source: e.into() };
+                give_up(pipe, &options, &why(lease, &error));
+                error
             }
             e => program(e),
-        });
-        // A program that was not told by the pipe itself still waits.
-        opened.inspect_err(|e| give_up(pipe, &options, &why(lease, e)))
+        })
     };
     match inward {
         Inward::Tcp(socket) => {
@@ -87,9 +87,9 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 error
             })?;
             let opened = open(&given, bundles::ALL);
-            let mut sink = Read(opened.inspect_err(|e| steps.abort(&e.to_string()))?);
+            let mut sink = Read(opened.inspect_err(|e| steps.abort(&why(lease, e)))?);
             steps.are_of(adu);
-            ready(&mut sink, adu).inspect_err(|e| steps.abort(&e.to_string()))?;
+            ready(&mut sink, adu).inspect_err(|e| steps.abort(&why(lease, e)))?;
             let moved = match given {
                 Given::Bundle(_) => steps.run(&mut Unpacked::new(&place, &mut sink.0), lease, again),
                 Given::Dataset(_) | Given::ByReader => steps.run(&mut sink, lease, again),

@@ -11,6 +11,7 @@ use crate::StreamError;
 use polyduct_os::poll::PollItem;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -86,10 +87,13 @@ pub struct Window {
 /// Whether a window can be made there, before it is known of what.
 ///
 /// # Errors
-/// [`StreamError::Listen`] where its folder is none.
+/// [`StreamError::Listen`] where its folder is none, or it is a folder itself.
 pub fn check(path: &Path) -> Result<(), StreamError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let source = match fs::metadata(folder) {
+        Ok(_) if path.is_dir() || path.as_os_str().as_bytes().ends_with(b"/") => {
+            io::ErrorKind::IsADirectory.into()
+        }
         Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => io::ErrorKind::NotADirectory.into(),
         Err(error) => error,
