@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import selectors
 import signal
@@ -10,6 +11,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -385,12 +387,16 @@ def test_a_part_has_its_name_and_its_page_its_number_of_parts(gateway: Gateway, 
         write("&part=b&members=3")
     with pytest.raises(polyduct.Misuse, match="every step"):
         write("&part=b&members=2", policy="latest")
-    # The second of a name is refused, and its group fails with it.
+    # The second of a name is refused, and the first goes on.
     with pytest.raises(polyduct.Unreachable, match="part a.* is shown by another program"):
         write("&part=a&members=2")
-    with pytest.raises(polyduct.StreamBroken), one:
-        while True:
-            one.write(np.zeros((3, 3), "u1"))
+    assert gateway.streams()[0]["state"] == "inactive", gateway.streams()
+    with one, write("&part=b&members=2") as other:
+        for t in range(5):
+            together(*(partial(out.write, np.full((3, 3), t, "u1")) for out in (one, other)))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/two.json", timeout=30) as answer:
+        shown = json.loads(answer.read())
+    assert (shown["step"], [view["name"] for view in shown["views"]]) == (4, ["a", "b"]), shown
 
 
 def test_pages_follow_what_a_display_is_told(gateway: Gateway, port: int) -> None:

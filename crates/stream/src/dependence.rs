@@ -132,6 +132,15 @@ impl Dependences {
         }
     }
 
+    /// The stream takes no part after all: its group waits for another in its place.
+    pub fn withdrawn(&mut self, id: StreamId) {
+        let group = self.nodes.get(&id).and_then(|node| node.group);
+        if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
+            group.came = group.came.saturating_sub(1);
+        }
+        self.ended(id);
+    }
+
     /// The stream has ended: nobody waits for it any more.
     pub fn ended(&mut self, id: StreamId) {
         let Some(node) = self.nodes.remove(&id) else { return };
@@ -195,6 +204,20 @@ mod tests {
         d.moved(StreamId(0));
         d.ended(StreamId(1));
         assert_eq!(d.waits(StreamId(0), 2), None, "nobody waits for one that has ended");
+    }
+
+    #[test]
+    fn another_may_come_in_the_place_of_one_that_takes_no_part() {
+        let mut d = Dependences::default();
+        d.expect(GroupId(0), 2);
+        assert!(add(&mut d, 0, 0, &[], G) && add(&mut d, 1, 1, &[], G));
+        d.withdrawn(StreamId(1));
+        assert_eq!(d.waits(StreamId(0), 0), Some(WaitsFor::Members(1)));
+        assert!(add(&mut d, 2, 2, &[], G));
+        assert_eq!((d.waits(StreamId(0), 0), d.waits(StreamId(2), 0)), (None, None));
+        // One that has come and ended has taken part.
+        d.ended(StreamId(2));
+        assert_eq!(d.waits(StreamId(0), 0), None);
     }
 
     #[test]

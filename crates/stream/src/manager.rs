@@ -204,6 +204,18 @@ impl Manager {
         Ok(())
     }
 
+    /// The stream takes no part after all, before its first step. The others of its group go on as if it had not come.
+    ///
+    /// # Errors
+    /// [`ControlError::NoStream`].
+    pub fn withdraw(&mut self, id: StreamId, now: Duration) -> Result<(), ControlError> {
+        self.stream(id)?;
+        self.dependences.withdrawn(id);
+        self.finish(id, None, now);
+        self.settle(now);
+        Ok(())
+    }
+
     /// The stream ends as it is: nobody misses what it still moves.
     ///
     /// # Errors

@@ -206,7 +206,11 @@ impl Job {
         let lease = gateway().enter(&place, direction, &ties).map_err(StreamError::from)?;
         let way = match way {
             // It is there before people are told where.
-            Way::Out(Outward::Display(display)) => Way::Show(Screen::enter(self, display, &lease)?),
+            Way::Out(Outward::Display(display)) => {
+                let screen = Screen::enter(self, display, &lease);
+                // Another program has its name, and what that shows goes on.
+                Way::Show(screen.inspect_err(|_| lease.withdraw())?)
+            }
             way => way,
         };
         Ok(Reached { way, lease })

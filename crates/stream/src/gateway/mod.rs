@@ -331,6 +331,12 @@ impl Lease {
         Ok(self.gateway.tell(|manager, now| manager.no_more(self.stream, now))?)
     }
 
+    /// The stream takes no part after all, before its first step: those of its group wait for another in its place.
+    pub fn withdraw(&self) {
+        // One that was failed meanwhile is over already.
+        let _ = self.gateway.tell(|manager, now| manager.withdraw(self.stream, now));
+    }
+
     /// The stream is over: as it should be, or else why. Those of its group are told.
     pub fn end<T>(&self, how: &Result<T, StreamError>) {
         // One that has ended, or was failed, is over already.
