@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from display_mock import Mock, kind, page, view
+from display_mock import Mock, kind, pack, page, view
 from display_page import chromium, coloured, opened, pixels, place, shown, still, table, until
 from playwright.sync_api import Browser, Page
 
@@ -396,8 +396,10 @@ def test_who_paused_is_paused_on_a_new_connection(look: Open, mock: Mock) -> Non
     until(seen, "!state.connected")
     second = Mock(first.port)
     try:
-        second.arrays(8, u=ramp())
+        second.hello(u=((12, 20), "f4"))
         second.wait(lambda m: m["type"] == "pause")
+        # One that was on its way when the page paused.
+        second.send(pack({"id": 1, "step": 8, "time": 0.0, "values": {}}, [view("u", ramp())]))
         state = until(seen, "state.newest === 8 && state")
         assert state["paused"] and state["step"] == 7
     finally:
