@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -258,3 +259,27 @@ def test_a_wait_says_for_what_and_nothing_is_set_without_a_word(gateway: Gateway
         together(caller, reads)
     asked = gateway.ask("set", gateway.name, 1)
     assert asked.returncode == 2 and "--quantum" in asked.stderr
+
+
+def test_a_program_that_takes_nothing_of_it_is_told_at_once_and_so_is_the_far_end(
+    monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    monkeypatch.setenv("POLYDUCT_JOB_KEY", "5" * 64)
+    gateway = Gateway(f"refuses-{os.getpid()}")
+    why = r"the reader expects shape \[4, 4\]; the writer gives \[8, 8\]"
+
+    def writer() -> None:
+        place = f"stream://127.0.0.1:{port}/f"
+        with pytest.raises(polyduct.StreamBroken, match=rf"the other end gave up: stream://.*: {why}"):
+            with polyduct.open(place, "w", shape=(8, 8), dtype="f4", layout="*,*", timeout=60) as out:
+                while True:
+                    out.write(np.ones((8, 8), "f4"))
+
+    def reader() -> None:
+        start = time.monotonic()
+        with pytest.raises(polyduct.Refused, match=rf"^stream://:\d+/f: {why}"):
+            polyduct.open(f"stream://:{port}/f?gateway={gateway.name}", layout="*,*", shape=(4, 4), timeout=60)
+        assert time.monotonic() - start < 1.5, "neither waits for another reader"
+
+    together(writer, reader)
+    assert gateway.end() == 0

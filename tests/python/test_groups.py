@@ -394,9 +394,16 @@ def test_a_part_has_its_name_and_its_page_its_number_of_parts(gateway: Gateway, 
     with one, write("&part=b&members=2") as other:
         for t in range(5):
             together(*(partial(out.write, np.full((3, 3), t, "u1")) for out in (one, other)))
+            # So is one that comes when the page has all its parts.
+            with pytest.raises(polyduct.Unreachable, match="part b.* is shown by another program"):
+                write("&part=b&members=2")
+            assert len(gateway.streams()) == 2, gateway.streams()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/two.json", timeout=30) as answer:
         shown = json.loads(answer.read())
     assert (shown["step"], [view["name"] for view in shown["views"]]) == (4, ["a", "b"]), shown
+    # Another page follows.
+    with write("&part=a&members=2") as one, write("&part=b&members=2") as other:
+        together(*(partial(out.write, np.full((3, 3), 9, "u1")) for out in (one, other)))
 
 
 def test_pages_follow_what_a_display_is_told(gateway: Gateway, port: int) -> None:

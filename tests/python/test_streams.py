@@ -534,8 +534,8 @@ def test_a_window_has_the_newest_step_whole(tmp_path: Path) -> None:
 
 def test_who_takes_nothing_of_what_comes_is_told_at_once(port: int) -> None:
     for shape, layout, why in (
-        ((2, 2), "*,*", r"tcp://:\d+: the reader expects shape \[2, 2\]; the writer gives \[60, 48\]"),
-        (None, "*", "tcp://.*the layout has 1 dimension"),
+        ((2, 2), "*,*", r"^tcp://:\d+: the reader expects shape \[2, 2\]; the writer gives \[60, 48\]"),
+        (None, "*", "^tcp://.*the layout has 1 dimension"),
     ):
         thread, start = send(port, npy(FIELD)), time.monotonic()
         with pytest.raises(polyduct.Refused, match=why):

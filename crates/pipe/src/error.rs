@@ -68,10 +68,10 @@ pub enum PipeError {
         step: u64,
     },
     /// The other units did not agree to this one joining.
-    #[error("{name}: {reason}", name = named(pipe))]
+    #[error("{port}: {reason}")]
     Refused {
-        /// The pipe.
-        pipe: String,
+        /// The pipe, or the stream that goes by it.
+        port: Box<PortName>,
         /// Why.
         reason: Refusal,
     },
@@ -132,7 +132,7 @@ impl PipeError {
         };
         match reason {
             Refusal::Lost { unit, pid, silent_s } => lost(unit, pid, silent_s.and_then(silence)).into(),
-            reason => PipeError::Refused { pipe: pipe.to_owned(), reason },
+            reason => PipeError::Refused { port: Box::new(named(pipe)), reason },
         }
     }
 
@@ -148,19 +148,19 @@ impl PipeError {
     }
 
     /// The pipe's name, as in `pipe:NAME`; none for an option, which is wrong whatever the pipe.
-    pub fn pipe(&self) -> Option<&str> {
+    pub fn pipe<'a>(&'a self) -> Option<&'a str> {
         use PipeError::*;
+        let of = |port: &'a PortName| match port {
+            PortName::Pipe(pipe) => Some(&pipe[..]),
+            PortName::File(_) | PortName::Store(_) | PortName::Stream(_) => None,
+        };
         match self {
-            Port(e) => match e.port()? {
-                PortName::Pipe(pipe) => Some(pipe),
-                PortName::File(_) | PortName::Store(_) | PortName::Stream(_) => None,
-            },
+            Port(e) => of(e.port()?),
+            Refused { port, .. } => of(port),
             NameTaken { pipe, .. } | Key { pipe, .. } | Link { pipe, .. } | ReadersGone { pipe, .. } => {
                 Some(pipe)
             }
-            Refused { pipe, .. } | Stranger { pipe, .. } | Domain { pipe, .. } | System { pipe, .. } => {
-                Some(pipe)
-            }
+            Stranger { pipe, .. } | Domain { pipe, .. } | System { pipe, .. } => Some(pipe),
             NoDirectory { pipe, .. } => Some(pipe),
         }
     }

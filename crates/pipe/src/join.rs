@@ -63,7 +63,7 @@ impl Patience for Opening<'_> {
                     silence: None,
                 })
             }
-            Failure::Version(found) => PipeError::Refused { pipe, reason: other_version(found) },
+            Failure::Version(found) => PipeError::Refused { port: port.into(), reason: other_version(found) },
             Failure::Malformed => PipeError::bad_peer(&pipe, "an unreadable message"),
         }
     }

@@ -13,7 +13,7 @@ mod admit;
 mod guests;
 mod revive;
 
-use admit::named;
+use admit::{is_of_terms, named};
 use guests::Guests;
 use polyduct_port::{OnLoss, Side, UnitName};
 
@@ -116,6 +116,8 @@ pub struct Rendezvous<F> {
     control: Option<F>,
     /// Reader programs to wait for; 0: those that come are guests.
     readers: u32,
+    /// A reader that does not fit has no other that could come in its place.
+    sole: bool,
     guests: Guests,
     welcome: Option<Welcome>,
     /// Why the pipe did not come to be, for those whose word is read too late.
@@ -162,6 +164,7 @@ impl<F> Rendezvous<F> {
             segments: HashMap::new(),
             control: None,
             readers,
+            sole: false,
             guests: Guests::default(),
             welcome: None,
             ended: None,
@@ -175,6 +178,11 @@ impl<F> Rendezvous<F> {
             actions = vec![Action::Fail(why.clone())];
         }
         (r, actions)
+    }
+
+    /// Ends when a reader is refused for what it takes: no other is to come.
+    pub fn with_a_sole_reader(self, sole: bool) -> Self {
+        Rendezvous { sole, ..self }
     }
 
     /// The segment of a writer unit.
@@ -232,7 +240,11 @@ impl<F> Rendezvous<F> {
         if !matches!(why, Refusal::Terms(Mismatch::Described { .. })) {
             self.turned_away(&why.to_string());
         }
-        actions.extend([Action::Send(conn, FromHost::Refused(why)), Action::Drop(conn)]);
+        let ends = self.sole && self.phase == Phase::Gathering && is_of_terms(&why);
+        actions.extend([Action::Send(conn, FromHost::Refused(why.clone())), Action::Drop(conn)]);
+        if ends {
+            actions.extend(self.abandon(why));
+        }
     }
 
     /// Gives the segment of a writer unit that came without one.

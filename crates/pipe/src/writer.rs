@@ -562,7 +562,7 @@ fn check_any(given: &Given, options: &Options) -> Result<(), PipeError> {
         }))
     };
     match (options.readers, given, options.on_loss) {
-        (Readers::Programs(_), ..) => Ok(()),
+        (Readers::Programs(_) | Readers::Sole, ..) => Ok(()),
         (Readers::Any, Given::ByReader, _) => {
             bad("readers", "any", "a number where the first reader says what the steps are")
         }

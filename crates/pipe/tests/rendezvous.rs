@@ -576,6 +576,27 @@ fn a_unit_that_is_awaited_in_vain_was_turned_away_for_a_reason_that_is_told() {
 }
 
 #[test]
+fn a_sole_reader_that_does_not_fit_ends_the_opening() {
+    let sizes = Sizes { writers: 1, programs: 1, units: 2, on_loss: OnLoss::Raise };
+    let hello = |unit, takes| Hello { role: Role::Reader { takes }, ..sizes.hello(1, unit) };
+    let bad = || Takes::One(Wish::layout("bad"));
+    for (first, second) in [(sizes.hello(1, 0), hello(1, bad())), (hello(0, bad()), sizes.hello(1, 1))] {
+        let (rendezvous, _) = Rendezvous::new(ID, sizes.hello(0, 0), 1, Some(0), check_terms);
+        let mut rendezvous = rendezvous.with_a_sole_reader(true);
+        let asks = rendezvous.handle(3, 2, ToHost::Hello(hello(0, Takes::Ask)), vec![]);
+        assert!(!asks.iter().any(|a| matches!(a, Action::Fail(_))), "who only asks ends nothing: {asks:?}");
+        let mut told = rendezvous.handle(1, 2, ToHost::Hello(first), vec![]);
+        told.extend(rendezvous.handle(2, 2, ToHost::Hello(second), vec![]));
+        let failed = told.iter().filter(|a| matches!(a, Action::Fail(_)));
+        assert_eq!(failed.count(), 1, "{told:?}");
+        for unit in [1, 2] {
+            let refused = |a: &&Action| matches!(a, Action::Send(to, FromHost::Refused(_)) if *to == unit);
+            assert_eq!(told.iter().filter(refused).count(), 1, "{told:?}");
+        }
+    }
+}
+
+#[test]
 fn programs_taken_for_one_are_told_to_name_themselves() {
     let sizes = Sizes { writers: 2, programs: 2, units: 1, on_loss: OnLoss::Raise };
     let other = Hello { units: 3, unit: 1, ..sizes.hello(1, 0) };

@@ -105,6 +105,10 @@ impl FromStr for OnLoss {
 pub enum Readers {
     /// So many, 1 to 8: the writer waits for them when it opens, and ends when all have closed.
     Programs(u32),
+    /// One that no other can follow: where what it takes does not fit what the writer gives, the opening ends
+    /// with that at once. One of several [programs](Readers::Programs) that does not fit is turned away, and the
+    /// writer waits for a better one.
+    Sole,
     /// Any, up to 8 at once: each may come, leave and come again while the writer writes, and each begins
     /// with the newest step that is there. The writer neither waits for them nor hears of their ends: how one
     /// program ends, or is killed, is that program's. Only under [`Policy::Latest`], and on one host. A
@@ -123,6 +127,7 @@ impl fmt::Display for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Readers::Programs(n) => n.fmt(f),
+            Readers::Sole => f.write_str("1"),
             Readers::Any => f.write_str("any"),
         }
     }
@@ -145,6 +150,7 @@ impl Readers {
     pub fn to_wire(self) -> u32 {
         match self {
             Readers::Programs(n) => n,
+            Readers::Sole => 1,
             Readers::Any => 0,
         }
     }
@@ -204,7 +210,7 @@ impl Options {
             return bad("depth", self.depth.to_string(), format!("1 to {MAX_DEPTH}"));
         }
         match self.readers {
-            Readers::Programs(1..=MAX_PROGRAMS) => {}
+            Readers::Programs(1..=MAX_PROGRAMS) | Readers::Sole => {}
             Readers::Programs(n) => {
                 return bad("readers", n.to_string(), format!("1 to {MAX_PROGRAMS}, or any"));
             }

@@ -24,7 +24,7 @@ use polyduct_os::{
     OsError,
 };
 use polyduct_port::Places;
-use polyduct_port::{Options, Side, UnitName};
+use polyduct_port::{Options, Readers, Side, UnitName};
 use polyduct_slots::{Begin, Slots, Turn};
 use std::sync::{mpsc, Arc};
 
@@ -233,6 +233,7 @@ fn serve(
     let fd = fd.map_err(|e| not_duplicated(pipe, "the slots", &e))?.map(Shared::new);
     let id = fresh_id().map_err(system(pipe))?;
     let (rendezvous, first) = Rendezvous::new(id, hello, std::process::id(), fd, check_terms);
+    let rendezvous = rendezvous.with_a_sole_reader(options.readers == Readers::Sole);
     let (tell, outcome) = mpsc::channel();
     let slots_len = own.as_ref().map_or(0, Segment::len);
     let server = NearServer::new(listener, rendezvous, tell, stop.clone(), slots_len, options.open_timeout);

@@ -18,7 +18,7 @@ use crate::wire::{Hello, Welcome};
 use polyduct_message::domain::Network;
 use polyduct_message::link::net::socket::{listen, local_addr};
 use polyduct_os::poll::EventFd;
-use polyduct_port::Options;
+use polyduct_port::{Options, Readers};
 use polyduct_slots::Slots;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +59,7 @@ pub fn host(
     let id = fresh_id().map_err(system(&pipe))?;
     let (rendezvous, first) =
         Rendezvous::new(id, hello, std::process::id(), Some(listener.addr()), check_terms);
+    let rendezvous = rendezvous.with_a_sole_reader(options.readers == Readers::Sole);
     let wake = EventFd::new().map_err(system(&pipe))?;
     let [stop, alone, readers_over, replaced] = [const { AtomicBool::new(false) }; 4];
     let shared = Arc::new(Shared { wake, stop, alone, readers_over, replaced, absent: Mutex::default() });

@@ -15,7 +15,7 @@ use polyduct_port::{
     Array, Changes, Interrupt, Options, Peer, Policy, PortError, PortName, Readers, Side, INTERRUPT_SLICE,
 };
 use polyduct_stream::control::{State, WaitsFor};
-use polyduct_stream::{Direction, Protocol, StreamError, StreamId};
+use polyduct_stream::{Direction, Protocol, StreamError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -36,8 +36,6 @@ pub(crate) struct Carrier {
     /// Where gateways listen: by which number its own know the pipe.
     drawn: Option<u64>,
     thread: Option<Thread>,
-    /// Its number in this process's gateway, if that has it.
-    stream: Option<StreamId>,
     /// What the thread came to.
     outcome: Option<Result<(), Arc<StreamError>>>,
     unit: u32,
@@ -157,7 +155,6 @@ impl Carrier {
             [] => {
                 let reached = job.reach(trust, &again)?;
                 tell(job.note(&reached));
-                self.stream = Some(reached.lease.stream());
                 let work: Work = Box::new(move |stop| job.run(reached, stop));
                 self.thread = Some(self.start("polyduct-gateway", work)?);
             }
@@ -201,7 +198,6 @@ impl Carrier {
             pipe,
             drawn,
             thread: None,
-            stream: None,
             outcome: None,
             unit: options.unit,
             opened: false,
@@ -269,11 +265,6 @@ impl Carrier {
                     (self.place.clone(), GatewayAt::Place(at.host.clone(), at.port).to_string());
                 return StreamError::NoGatewayThere { place, gateway, source: source.into() }.into();
             }
-            (PipeError::Refused { reason, .. }, _)
-                if self.stream.is_some() && reason != Refusal::Terms(Mismatch::NoDataset) =>
-            {
-                return self.refuse(reason).into();
-            }
             (error, _) => error,
         };
         let gateway = |peer: &Peer| peer.name().is_some_and(|unit| self.is_gateway(unit.side));
@@ -300,8 +291,15 @@ impl Carrier {
             }
             _ => Duration::ZERO,
         };
+        // A gateway with nothing to give lacks a dataset, too.
+        let settled = match &error {
+            PipeError::Refused { reason: Refusal::Terms(why), .. } => *why != Mismatch::NoDataset,
+            PipeError::Refused { reason, .. } => matches!(reason, Refusal::Disagree { .. }),
+            _ => false,
+        };
         let own = match self.ended(Some(most), || false) {
             // What it has from the program tells that nothing new.
+            _ if settled => None,
             Some(Err(why)) if gone || !matches!(*why, StreamError::Program(_)) => Some(why),
             _ => None,
         };
@@ -317,24 +315,16 @@ impl Carrier {
         }
     }
 
-    /// This program takes nothing of what the other end has: its gateway need not wait for another, and the other end hears
-    /// why.
-    fn refuse(&mut self, reason: Refusal) -> PipeError {
-        let error = PipeError::Refused { pipe: self.place.clone(), reason };
-        if let Some(stream) = self.stream {
-            // One that has ended meanwhile has told the other end.
-            let _ = work::gateway().close(stream, &error.to_string());
-            // The next port of this place has the pipe's name.
-            self.ended(Some(REASON), || false);
-        }
-        error
-    }
-
-    /// A wait that took too long, for people: they know the stream and not its pipe, and what keeps it they are told.
+    /// For people, who know the stream and not its pipe: of a wait that took too long they are told what keeps it.
     fn in_words(&self, error: PipeError) -> PipeError {
-        let PipeError::Port(PortError::Timeout { port: PortName::Pipe(_), unit, what, waited }) = error
-        else {
-            return error;
+        let (unit, what, waited) = match error {
+            PipeError::Port(PortError::Timeout { port: PortName::Pipe(_), unit, what, waited }) => {
+                (unit, what, waited)
+            }
+            PipeError::Refused { reason, .. } => {
+                return PipeError::Refused { port: PortName::Stream(self.place.clone()).into(), reason }
+            }
+            error => return error,
         };
         let streams = work::gateway().status().streams.into_iter();
         let mut kept =

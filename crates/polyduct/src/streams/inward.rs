@@ -9,7 +9,7 @@ use super::Form;
 use crate::plain::Steps;
 use polyduct_message::meeting::Within;
 use polyduct_pipe::{Given, PipeError, Writer};
-use polyduct_port::{BundleError, Interrupt, Options, PortError};
+use polyduct_port::{BundleError, Interrupt, Options, PortError, PortName, Readers};
 use polyduct_stream::gateway::far::FarSteps;
 use polyduct_stream::gateway::transmit::ProgramError;
 use polyduct_stream::gateway::{receive, udp, Lease};
@@ -28,7 +28,7 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
     let (target, pipe) = (&job.target, &job.between(&**again)?);
     let mut options = job.options(pipe)?;
     let place = target.to_string();
-    options.interrupt = Some(again.clone());
+    (options.interrupt, options.readers) = (Some(again.clone()), Readers::Sole);
     let again = &**again;
     let ready = |sink: &mut Read, adu| {
         let format = Format::new(adu, TU_BYTES, TU_BYTES, 1).map_err(StreamError::from);
@@ -42,6 +42,10 @@ pub fn receive_steps(job: &Job, inward: Inward, lease: &Lease, again: &Interrupt
                 let error = StreamError::Content { place: place.clone(), step: 0, source: e.into() };
                 give_up(pipe, &options, &why(lease, &error));
                 error
+            }
+            // Far away nobody knows the pipe.
+            PipeError::Refused { reason, .. } => {
+                program(PipeError::Refused { port: PortName::Stream(place.clone()).into(), reason })
             }
             e => program(e),
         })

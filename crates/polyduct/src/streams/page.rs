@@ -50,11 +50,17 @@ struct Content {
     ended: bool,
 }
 
-/// The page of a group's streams.
-pub fn page(group: GroupId, display: &Arc<Display>, name: &str, members: u32) -> Arc<Page> {
+/// Pages that have parts, by their groups.
+fn pages() -> MutexGuard<'static, BTreeMap<GroupId, Weak<Page>>> {
     static PAGES: OnceLock<Mutex<BTreeMap<GroupId, Weak<Page>>>> = OnceLock::new();
     let mut pages = PAGES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     pages.retain(|_, page| page.strong_count() > 0);
+    pages
+}
+
+/// The page of a group's streams.
+pub fn page(group: GroupId, display: &Arc<Display>, name: &str, members: u32) -> Arc<Page> {
+    let mut pages = pages();
     if let Some(page) = pages.get(&group).and_then(Weak::upgrade) {
         return page;
     }
@@ -67,6 +73,16 @@ pub fn page(group: GroupId, display: &Arc<Display>, name: &str, members: u32) ->
 impl Page {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a program shows this part on a page of the same name that has all its parts.
+    fn is_shown_before(self: &Arc<Page>, part: &str) -> bool {
+        let others: Vec<_> = pages().values().filter_map(Weak::upgrade).collect();
+        let before = |page: &Arc<Page>| {
+            !Arc::ptr_eq(page, self) && page.name == self.name && Arc::ptr_eq(&page.display, &self.display)
+        };
+        let shows = |page: &Arc<Page>| page.lock().parts.get(part).is_some_and(|content| !content.ended);
+        others.iter().any(|page| before(page) && shows(page))
     }
 }
 
@@ -114,8 +130,9 @@ impl Part {
     /// As [`Display::enter`]; [`DisplayError::NameTaken`] too where there is such a part.
     pub fn enter(page: &Arc<Page>, name: &str, mut views: Vec<ViewInfo>) -> Result<Part, DisplayError> {
         views.iter_mut().for_each(|view| view.name = outer(name, &view.name));
+        let is_shown_before = page.is_shown_before(name);
         let mut state = page.lock();
-        if state.parts.contains_key(name) {
+        if is_shown_before || state.parts.contains_key(name) {
             return Err(DisplayError::NameTaken { name: format!("{}, part {name}", page.name) });
         }
         state.parts.insert(name.to_owned(), Content { views, ..Content::default() });
