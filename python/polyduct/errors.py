@@ -19,6 +19,8 @@ class Error(Exception):
     url: str | None = None
     """The URL that was to be opened, or the port's: set for all errors of pipes, and for others where it is
     known."""
+    place: str | None = None
+    """The place of the stream, for all errors of streams; of a `ConfigError`, the file or the variable."""
 
     # An OSError would show its errno and file instead of its words, a KeyError their representation.
     __str__ = BaseException.__str__
@@ -164,8 +166,6 @@ class ConfigError(Misuse):
 
     reason: str
     """``unreadable``, ``unknown``, ``bad_value``, ``too_big``"""
-    place: str | None = None
-    """The file or the variable."""
 
 
 class LimitReached(Error):
@@ -229,14 +229,11 @@ class PeerAborted(Error, ConnectionError):
 class Unreachable(Error, ConnectionError):
     """Nobody was at the other end of a stream, or this side cannot listen there."""
 
-    place: str | None = None
-
 
 class StreamBroken(Error, ConnectionError):
     """A stream ended before its program did: the other end closed or broke, sent what is not its form, or somebody stopped
     it."""
 
-    place: str | None = None
     step: int | None = None
     """The step that did not arrive, where that is known."""
 

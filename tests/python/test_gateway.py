@@ -126,6 +126,23 @@ def test_streams_are_paused_changed_and_closed_from_outside(gateway: Gateway) ->
     assert refused.returncode == 1 and f"no stream {number}" in refused.stderr
 
 
+def test_a_wait_for_a_paused_stream_says_so(gateway: Gateway) -> None:
+    receiver = Receiver()
+    with polyduct.open(
+        f"{receiver.place}?gateway={gateway.name}", "w", shape=4, dtype="u1", layout="*", timeout=0.5
+    ) as out:
+        (stream,) = gateway.until(lambda s: len(s) == 1)
+        assert gateway.ask("pause", gateway.name, stream["stream"]).returncode == 0
+        with pytest.raises(TimeoutError, match=f"^{receiver.place}: .*paused") as e:
+            while True:
+                out.write([1] * 4)
+        assert isinstance(e.value, polyduct.Error) and e.value.place == receiver.place
+        assert gateway.ask("resume", gateway.name, stream["stream"]).returncode == 0
+        asked = gateway.ask("set", gateway.name, stream["stream"])
+        assert asked.returncode == 2 and "--quantum <QUANTUM>|--priority <PRIORITY>" in asked.stderr, asked.stderr
+    receiver.join(30)
+
+
 def test_a_gateway_that_dies_is_told_to_its_programs(gateway: Gateway) -> None:
     receiver = Receiver()
     out = polyduct.open(f"{receiver.place}?gateway={gateway.name}", "w", shape=4, dtype="u1", layout="*")
@@ -277,8 +294,9 @@ def test_a_program_that_takes_nothing_of_it_is_told_at_once_and_so_is_the_far_en
 
     def reader() -> None:
         start = time.monotonic()
-        with pytest.raises(polyduct.Refused, match=rf"^stream://:\d+/f: {why}"):
+        with pytest.raises(polyduct.Refused, match=rf"^stream://:\d+/f: {why}") as e:
             polyduct.open(f"stream://:{port}/f?gateway={gateway.name}", layout="*,*", shape=(4, 4), timeout=60)
+        assert e.value.place == f"stream://:{port}/f"
         assert time.monotonic() - start < 1.5, "neither waits for another reader"
 
     together(writer, reader)

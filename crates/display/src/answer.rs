@@ -14,7 +14,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 pub(crate) enum Route {
     /// The page.
     Page,
-    /// The only name there is.
+    /// The address of a name's page: where there is no other name, or the request had a slash behind it.
     Redirect(String),
     Status,
     /// A websocket of a name.
@@ -48,6 +48,9 @@ pub(crate) fn route<'a>(
     }
     if is_name(path) {
         return Route::Page;
+    }
+    if let Some(name) = path.strip_suffix('/').filter(|name| is_name(name)) {
+        return Route::Redirect(name.into());
     }
     if let Some(name) = path.strip_suffix("/frames").filter(|name| !request.head_only && is_name(name)) {
         return Route::Frames(name.into());
@@ -120,8 +123,7 @@ impl Answer {
     /// The page of a name, with the token that the request had.
     pub(crate) fn redirect(name: &str, token: Option<&str>) -> Answer {
         let token = token.map_or(String::new(), |token| format!("?token={token}"));
-        Answer::text(302, "the only name is there")
-            .line("Location", &format!("/{}{token}", head::encode(name)))
+        Answer::text(302, "the page is there").line("Location", &format!("/{}{token}", head::encode(name)))
     }
 
     /// No such thing; the text lists what there is.
@@ -195,6 +197,8 @@ mod tests {
         assert_eq!(of("/", false, &["a", "b"]), Route::Page);
         assert_eq!(of("/status.json", false, &["a"]), Route::Status);
         assert_eq!(of("/a/b", false, &["a/b"]), Route::Page);
+        assert_eq!(of("/a/b/", false, &["a/b"]), Route::Redirect("a/b".into()));
+        assert_eq!(of("/a//", false, &["a"]), Route::Unknown);
         assert_eq!(of("/a/b.npy", false, &["a/b"]), Route::Newest("a/b".into(), Form::Npy));
         assert_eq!(of("/a.png", false, &["a", "a.png"]), Route::Page);
         assert_eq!(of("/a.png.png", false, &["a", "a.png"]), Route::Newest("a.png".into(), Form::Png));

@@ -191,7 +191,10 @@ pub(crate) fn check_views(name: &str, views: &mut [ViewInfo]) -> Result<(), Disp
 }
 
 /// Whether a name can be part of an address.
-pub(crate) fn check_name(name: &str) -> Result<(), DisplayError> {
+///
+/// # Errors
+/// [`DisplayError::Name`] with what is wrong with it.
+pub fn check_name(name: &str) -> Result<(), DisplayError> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name.len() > MAX_NAME_BYTES {

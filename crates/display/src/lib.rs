@@ -51,7 +51,7 @@ mod wire;
 pub use client::{Project, Want};
 pub use display::{Display, Options, Show};
 pub use error::DisplayError;
-pub use frame::{Frame, OwnedBox, Owner, View, ViewInfo, WantId};
+pub use frame::{check_name, Frame, OwnedBox, Owner, View, ViewInfo, WantId};
 pub use page::TABLES;
 pub use reduce::Reduce;
 pub use status::{NameStatus, Status, ViewStatus};

@@ -2,6 +2,7 @@
 
 use crate::streams::{is_name, Colour, Form, GatewayAt, StreamTarget};
 use crate::Error;
+use polyduct_display::check_name;
 use polyduct_message::link::net::config::Transport;
 use polyduct_pipe::net::PipeAddress;
 use polyduct_stream::format::MAX_LANES;
@@ -211,6 +212,7 @@ pub fn parse(url: &str, mode: Mode, get: impl Fn(&str) -> Option<String>) -> Res
     if let Some(path) = url.strip_prefix("window:") {
         return match path {
             "" => bad("expected window:PATH, a file that other programs map"),
+            path if path.contains('?') => bad("a window has no options: expected a path without ?"),
             path => {
                 let place = Place::new(Protocol::Window, None, 0);
                 Ok(Target::Stream(StreamTarget { name: path.to_owned(), ..StreamTarget::new(place) }))
@@ -292,6 +294,9 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
         let name = text[end..].strip_prefix('/').map(|rest| rest.split('?').next().unwrap_or(""));
         match name {
             Some(name) if !name.is_empty() => {
+                if let (Protocol::Display, Err(error)) = (protocol, check_name(name)) {
+                    return Err((chars(end + 1), error.to_string().into()));
+                }
                 target.name = name.to_owned();
                 end += 1 + name.len();
             }
@@ -313,7 +318,9 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
             return Err((chars(at), format!("{name}: expected once").into()));
         }
         let wrong = |expected: &str| {
-            Err((chars(at + (word.len() - value.len())), format!("{name}: expected {expected}").into()))
+            let found = if value.is_empty() { "nothing".into() } else { format!("{value:?}") };
+            let what = format!("{name}: expected {expected}, found {found}");
+            Err((chars(at + (word.len() - value.len())), what.into()))
         };
         match name {
             "form" if protocol == Protocol::Tcp => match value {
@@ -373,6 +380,9 @@ fn stream(scheme: &str, text: &str) -> Result<StreamTarget, (usize, Cow<'static,
     }
     let (StreamTarget { ties, part, .. }, whole) = (&target, chars(end));
     match (part, &ties.group, ties.members) {
+        (None, None, Some(_)) if protocol == Protocol::Display => {
+            Err((whole, "members: expected part= with it, the name of this part of the page,".into()))
+        }
         (None, None, Some(_)) => Err((whole, "members: expected group= with it".into())),
         (Some(_), Some(_), _) => {
             Err((whole, "part: expected no group= with it: the parts of a page are one".into()))
@@ -540,6 +550,17 @@ mod tests {
         ] {
             let error = ties(wrong).unwrap_err();
             assert!(error.contains("expected") && error.contains("at character"), "{error}");
+        }
+        for (url, why) in [
+            ("tcp://h:1?lanes", "lanes: expected 1 to 64, found nothing at character 15"),
+            ("tcp://h:1?lanes=x", "lanes: expected 1 to 64, found \"x\" at character 16"),
+            ("display://:1/x?members=2", "members: expected part= with it"),
+            ("display://:1/..", "browsers change addresses"),
+            ("display://:1/a//b", "browsers change addresses"),
+            ("window:x?group=a", "a window has no options"),
+        ] {
+            let error = read(url).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
         let part = |options: &str| read(&format!("display://:1/page?{options}"));
         assert!(part("part=left&members=2").is_ok());

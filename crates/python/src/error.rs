@@ -130,8 +130,10 @@ fn port(error: &PortError) -> Class {
         PortError::Interrupted { unit, .. } => ("Interrupted", this(unit)),
         _ => ("Error", vec![]),
     };
-    if let Some(PortName::Pipe(name)) = error.port() {
-        attributes.push(("url", Value::Text(format!("pipe:{name}"))));
+    match error.port() {
+        Some(PortName::Pipe(name)) => attributes.push(("url", Value::Text(format!("pipe:{name}")))),
+        Some(PortName::Stream(place)) => attributes.push(("place", Value::Text(place.clone()))),
+        _ => {}
     }
     (class, attributes)
 }
@@ -140,7 +142,13 @@ fn pipe(error: &PipeError) -> Class {
     match error {
         PipeError::NameTaken { pid, .. } => ("NameTaken", vec![("pid", int(*pid))]),
         PipeError::ReadersGone { step, .. } => ("ReadersGone", vec![("step", int(*step))]),
-        PipeError::Refused { reason, .. } => pipe_refused(reason),
+        PipeError::Refused { port, reason } => {
+            let (class, mut attributes) = pipe_refused(reason);
+            if let PortName::Stream(place) = &**port {
+                attributes.push(("place", Value::Text(place.clone())));
+            }
+            (class, attributes)
+        }
         PipeError::Key { .. } => no_key(),
         PipeError::Domain { source, .. } => message(source),
         PipeError::Stranger { .. } | PipeError::Link { .. } => ("Stranger", vec![]),

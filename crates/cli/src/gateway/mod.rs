@@ -70,8 +70,15 @@ struct TellArgs {
 struct SetArgs {
     #[command(flatten)]
     which: StreamArgs,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = true)]
+struct HowArgs {
     /// Steps that it moves before it gives way to others that wait.
-    #[arg(long, required_unless_present = "priority")]
+    #[arg(long)]
     quantum: Option<u32>,
     /// Streams of a higher priority go first.
     #[arg(long, allow_negative_numbers = true)]
@@ -92,8 +99,8 @@ pub fn gateway(args: &GatewayArgs) -> u8 {
             polyduct::gateway::tell(name, &job(), *stream, &args.what).map(|()| true)
         }
         (Some(What::Set(args)), _) => {
-            let quantum = args.quantum.map(Command::Quantum);
-            let mut all = quantum.into_iter().chain(args.priority.map(Command::Priority));
+            let quantum = args.how.quantum.map(Command::Quantum);
+            let mut all = quantum.into_iter().chain(args.how.priority.map(Command::Priority));
             all.try_fold(true, |_, what| tell(&args.which, what))
         }
     };

@@ -33,6 +33,8 @@ pub(crate) struct Carrier {
     place: String,
     direction: Direction,
     pipe: Pipe,
+    /// A process of its own that carries the stream, and the job that its name belongs to.
+    gateway: Option<(GatewayAt, String)>,
     /// Where gateways listen: by which number its own know the pipe.
     drawn: Option<u64>,
     thread: Option<Thread>,
@@ -196,6 +198,7 @@ impl Carrier {
             place,
             direction,
             pipe,
+            gateway: target.gateways.first().map(|gateway| (gateway.clone(), options.job.clone())),
             drawn,
             thread: None,
             outcome: None,
@@ -326,7 +329,11 @@ impl Carrier {
             }
             error => return error,
         };
-        let streams = work::gateway().status().streams.into_iter();
+        let status = match &self.gateway {
+            None => Some(work::gateway().status()),
+            Some((gateway, job)) => control::status_within(gateway, job, WORD).ok(),
+        };
+        let streams = status.into_iter().flat_map(|status| status.streams);
         let mut kept =
             streams.filter(|stream| stream.name == self.place).filter_map(|stream| match stream.state {
                 State::Inactive(WaitsFor::Data) => None,

@@ -239,9 +239,14 @@ impl Handed {
 /// # Errors
 /// [`Error::Stream`] where there is no such gateway.
 pub fn status(gateway: &GatewayAt, job: &str) -> Result<Status, Error> {
+    status_within(gateway, job, ANSWER)
+}
+
+/// The same, with no more than this time for the answer.
+pub(super) fn status_within(gateway: &GatewayAt, job: &str, most: Duration) -> Result<Status, Error> {
     let place = format!("gateway {gateway}");
     let wrong = |what: String| StreamError::System { what: format!("{place}: {what}") };
-    match ask(gateway, job, &Ask::Status)? {
+    match ask(gateway, job, &Ask::Status, most)? {
         Answer::Status(json) => Ok(serde_json::from_str(&json).map_err(|e| wrong(e.to_string()))?),
         other => Err(wrong(format!("answered {other:?}")).into()),
     }
@@ -266,16 +271,16 @@ pub fn tell(gateway: &GatewayAt, job: &str, stream: u32, what: &[String]) -> Res
 
 fn done(gateway: &GatewayAt, job: &str, what: &Ask) -> Result<(), Error> {
     let wrong = |what: String| StreamError::System { what: format!("gateway {gateway}: {what}") };
-    match ask(gateway, job, what)? {
+    match ask(gateway, job, what, ANSWER)? {
         Answer::Done => Ok(()),
         Answer::Failed(why) => Err(wrong(why).into()),
         other => Err(wrong(format!("answered {other:?}")).into()),
     }
 }
 
-fn ask(gateway: &GatewayAt, job: &str, what: &Ask) -> Result<Answer, Error> {
+fn ask(gateway: &GatewayAt, job: &str, what: &Ask, most: Duration) -> Result<Answer, Error> {
     let trust = talk::trust(gateway, None)?;
-    let asked = Talk::ask(gateway, job, trust.as_ref(), what, Within::time(ANSWER));
+    let asked = Talk::ask(gateway, job, trust.as_ref(), what, Within::time(most));
     let (_, answer) = asked.map_err(|fault| none(&format!("gateway {gateway}"), gateway, fault))?;
     let late = || StreamError::System { what: format!("gateway {gateway} did not answer in time") };
     Ok(answer.ok_or_else(late)?)
