@@ -41,9 +41,10 @@ pub const PIPE: Protocol = Protocol { kind: 1, version: VERSION };
 pub const DOMAIN: Protocol = Protocol { kind: 2, version: VERSION };
 /// The units that write a file.
 pub const FILE: Protocol = Protocol { kind: 3, version: VERSION };
-
 /// Programs and gateways.
 pub const GATEWAY: Protocol = Protocol { kind: 4, version: VERSION };
+/// Endpoints that reach each other by their places.
+pub const ENDPOINT: Protocol = Protocol { kind: 5, version: VERSION };
 
 /// Why a message could not be read.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 
 pub mod config;
 pub mod domain;
+pub mod endpoint;
 pub mod engine;
 mod error;
 pub mod handshake;

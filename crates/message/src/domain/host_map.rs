@@ -56,6 +56,21 @@ impl HostId {
         let words = spaces.into_iter().flatten().chain([user_id().into(), apart]);
         Some(HostId { boot, within: fnv1a(words.flat_map(u64::to_le_bytes)) })
     }
+
+    /// For a message of fixed form; never all zero.
+    pub fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.within.to_le_bytes());
+        bytes
+    }
+
+    /// What [`to_bytes`](HostId::to_bytes) made; `None` for zeros.
+    pub fn from_bytes(bytes: [u8; 24]) -> Option<HostId> {
+        let (boot, within) = bytes.split_at(16);
+        let boot = u128::from_le_bytes(boot.try_into().ok()?);
+        (boot != 0).then_some(HostId { boot, within: u64::from_le_bytes(within.try_into().ok()?) })
+    }
 }
 
 /// For each unit the lowest that shares its host: what unit 0 tells all of where they run. A unit that does

@@ -9,6 +9,7 @@ use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
 use polyduct_os::process::PidFd;
 use polyduct_os::remote::RemoteReader;
+use polyduct_os::OsError;
 use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Outlet};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -231,6 +232,26 @@ impl Link {
             words[2].store(1, Ordering::Release);
         }
         Ok(true)
+    }
+
+    /// Copies from the memory of the peer, which [`pull_from`](Link::pull_from) can read.
+    ///
+    /// # Errors
+    /// [`OsError::RemoteDenied`] where this process cannot; the peer's end, or an address that is none.
+    pub fn fetch(&self, dst: &mut [u8], address: u64) -> Result<(), OsError> {
+        self.remote()?.read(dst, address)
+    }
+
+    /// Copies into the memory of the peer, which [`pull_from`](Link::pull_from) can read.
+    ///
+    /// # Errors
+    /// As [`fetch`](Link::fetch).
+    pub fn store(&self, src: &[u8], address: u64) -> Result<(), OsError> {
+        self.remote()?.write(src, address)
+    }
+
+    fn remote(&self) -> Result<&RemoteReader, OsError> {
+        self.shared.peer.get().ok_or(OsError::RemoteDenied { pid: 0 })
     }
 
     /// The sender of a channel. There is one at a time for each channel and priority: `None` while it lives,

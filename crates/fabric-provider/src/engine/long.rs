@@ -1,0 +1,202 @@
+//! Long messages: fetched by who receives them, or streamed to there.
+
+use super::list::Slab;
+use super::wire::{self, Kind};
+use super::{lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What};
+use crate::abi;
+use polyduct_message::endpoint::{Number, Sent, Stream};
+use polyduct_message::Head;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex};
+
+/// Bytes that are fetched before other things are looked at.
+const PIECE: usize = 1 << 20;
+
+/// Where streams land, by numbers that the senders are told.
+pub type Landings = Arc<Mutex<Slab<Landing>>>;
+
+/// Memory that waits for a stream.
+pub struct Landing {
+    /// From whom,
+    pub from: Number,
+    /// and what the network calls it.
+    pub unit: Option<u32>,
+    to: *mut u8,
+    len: usize,
+    lacking: usize,
+    of: Of,
+    /// What is told when it has come.
+    pub after: Option<After>,
+}
+
+// SAFETY: whoever gave its memory leaves it alone until the operation is over.
+unsafe impl Send for Landing {}
+
+impl Landing {
+    /// Its memory, for a stream of so many bytes.
+    pub fn buffer(&self, len: u64) -> Option<Buffer> {
+        (len == self.len as u64).then_some(Buffer::Landing { to: self.to, len: self.len })
+    }
+}
+
+/// Which operation bytes are of.
+#[derive(Clone, Copy)]
+pub enum Of {
+    /// The peer's message of this number.
+    Offer(u32),
+    /// The peer's write of this number.
+    Put(u32),
+    /// This side's read of this number.
+    Get(u32),
+}
+
+/// Bytes that are fetched from a peer's memory.
+pub struct Pull {
+    /// From whom,
+    pub from: Number,
+    /// to where.
+    pub to: *mut u8,
+    /// How many bytes,
+    pub len: usize,
+    /// and how many of them are here.
+    pub done: usize,
+    /// Where they are there.
+    pub address: u64,
+    /// Bytes of the message that there is no room for.
+    pub lacking: usize,
+    /// Of what they are.
+    pub of: Of,
+    /// What the program is told.
+    pub after: Option<After>,
+}
+
+impl Engine {
+    /// Fetches what is offered.
+    pub(super) fn pull(&mut self, shared: &mut Shared) {
+        while let Some(mut pull) = self.state.pulls.pop_front() {
+            let n = PIECE.min(pull.len - pull.done);
+            if n > 0 && !self.fetch(&pull, n) {
+                let unit = self.endpoint.place_of(pull.from).map(|place| place.unit);
+                self.state.have_streamed(shared, pull, unit);
+                continue;
+            }
+            pull.done += n;
+            if pull.done < pull.len {
+                self.state.pulls.push_front(pull);
+                return;
+            }
+            self.state.is_here(shared, pull.from, pull.of, pull.after, pull.lacking);
+        }
+    }
+
+    fn fetch(&mut self, pull: &Pull, n: usize) -> bool {
+        let (to, address) = (pull.to.wrapping_add(pull.done), pull.address + pull.done as u64);
+        if self.endpoint.is_itself(pull.from) {
+            // SAFETY: both are this program's, and belong to operations under way; they may overlap.
+            unsafe { core::ptr::copy(address as *const u8, to, n) };
+            return true;
+        }
+        // SAFETY: the program's memory, which it gave for this.
+        let to = unsafe { core::slice::from_raw_parts_mut(to, n) };
+        self.endpoint.fetch(pull.from, to, address)
+    }
+
+    /// Sends more of the streams to a peer.
+    pub(super) fn flush_streams(&mut self, shared: &mut Shared, to: Number) {
+        let Engine { endpoint, state } = self;
+        while let Some(streaming) = state.peers[to as usize].streams.front_mut() {
+            // SAFETY: its operation is not over before the other end has all.
+            match unsafe { endpoint.stream(to, &mut streaming.stream, streaming.bytes) } {
+                Sent::All => drop(state.peers[to as usize].streams.pop_front()),
+                Sent::Later => return,
+                Sent::Gone => return state.lose(shared, to),
+            }
+        }
+    }
+}
+
+impl State {
+    /// What cannot be fetched is streamed.
+    fn have_streamed(&mut self, shared: &mut Shared, pull: Pull, unit: Option<u32>) {
+        let Pull { from, to, len, lacking, of, after, .. } = pull;
+        let number = lock(&self.landings).insert(Landing { from, unit, to, len, lacking, of, after });
+        let Some(landing) = number else {
+            if let Some(after) = after {
+                self.failed(shared, after, abi::EIO, 0);
+            }
+            return;
+        };
+        match of {
+            Of::Offer(number) | Of::Put(number) => {
+                let args = [number, landing, len as u32, (len as u64 >> 32) as u32];
+                self.say(from, wire::head(Kind::Take, 0, args), &[]);
+            }
+            Of::Get(number) => {
+                let Some(Op { what: What::Get { remote, .. }, .. }) = self.ops.get(number) else { return };
+                let remote = remote.to_bytes();
+                self.say(from, wire::head(Kind::Get, wire::STREAMED, [number, landing, 0, 0]), &remote);
+            }
+        }
+    }
+
+    /// A peer wants an operation's bytes streamed.
+    pub(super) fn stream(&mut self, to: Number, [number, landing, low, high]: [u32; 4]) {
+        let wanted = wire::wide(low, high) as usize;
+        let Some(Op { what: What::Offered { bytes, len } | What::Put { bytes, len }, .. }) =
+            self.ops.get(number).filter(|op| op.to == to)
+        else {
+            return;
+        };
+        let (bytes, len) = (*bytes, *len);
+        if wanted <= len {
+            self.start_stream(to, landing, bytes, wanted);
+        }
+    }
+
+    /// Streams bytes to where a peer waits for them.
+    pub(super) fn start_stream(&mut self, to: Number, landing: u32, bytes: *const u8, len: usize) {
+        let stream = Stream::new(wire::head(Kind::Land, 0, [landing, 0, 0, 0]), len);
+        self.peer(to).streams.push_back(Streaming { stream, bytes });
+        self.list(to);
+    }
+
+    /// A stream has landed.
+    pub(super) fn landed(&mut self, shared: &mut Shared, from: Number, head: &Head) {
+        let landing = {
+            let mut known = lock(&self.landings);
+            let is_from = known.get(head.args[0]).is_some_and(|landing| landing.from == from);
+            known.remove(head.args[0]).filter(|_| is_from)
+        };
+        let Some(Landing { after, lacking, of, .. }) = landing else { return };
+        self.is_here(shared, from, of, after, lacking);
+    }
+
+    /// All bytes are here that there is room for.
+    fn is_here(&mut self, shared: &mut Shared, from: Number, of: Of, after: Option<After>, lacking: usize) {
+        match of {
+            Of::Offer(number) => self.say(from, wire::head(Kind::Taken, 0, [number, 0, 0, 0]), &[]),
+            Of::Put(number) => {
+                self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
+                self.count(shared, Counted::RemoteWrite, false);
+            }
+            Of::Get(number) => self.finish(shared, from, number, 0),
+        }
+        match (after, lacking) {
+            (None, _) => {}
+            (Some(after), 0) => self.is_over(shared, after),
+            (Some(after), lacking) => self.failed(shared, after, abi::ETRUNC, lacking),
+        }
+    }
+
+    /// The other end is done with an operation.
+    pub(super) fn finish(&mut self, shared: &mut Shared, from: Number, number: u32, error: u32) {
+        if self.ops.get(number).is_none_or(|op| op.to != from) {
+            return;
+        }
+        let Some(op) = self.ops.remove(number) else { return };
+        match error as c_int {
+            0 => self.is_over(shared, op.after),
+            error => self.failed(shared, op.after, error, 0),
+        }
+    }
+}

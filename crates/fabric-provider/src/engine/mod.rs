@@ -1,0 +1,568 @@
+//! What an endpoint of libfabric's does, on an endpoint of messages: finds receives for messages, sends long
+//! ones when they are wanted, reads and writes registered memory, and tells what is done.
+//!
+//! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*). Of a
+//! longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it cannot,
+//! has it streamed. A sender keeps account of what it sent eagerly and nobody has received: beyond
+//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] it waits. So a receiver that receives nothing keeps
+//! a bounded number of bytes for each sender.
+
+mod arrive;
+mod atomics;
+pub mod completion;
+pub mod list;
+mod long;
+pub mod matching;
+mod receive;
+mod remote;
+mod send;
+pub mod wire;
+
+pub use atomics::{size as atomic_size, valid as valid_atomic, AtomicWhat, Way as AtomicWay};
+pub use remote::{Access, Region, Registry};
+pub use send::Message;
+
+use crate::abi;
+use completion::{Completion, Count, Failure, Queue};
+use list::Slab;
+use long::{Landing, Landings, Pull};
+use matching::Matching;
+use polyduct_message::endpoint::{Endpoint, Network, Number, Place, Sent, Stream, SHORT_BYTES};
+use polyduct_message::link::shm::Payload;
+use polyduct_message::{Head, MessageError};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::Remote;
+
+/// Bytes that one sender has sent to a receiver that has not received them, at most, or nearly.
+pub const EAGER_BYTES: u64 = 4 << 20;
+/// The same of messages.
+pub const EAGER_MESSAGES: u32 = 1 << 16;
+/// Operations that wait for room to one peer, at most: more are refused for now.
+pub const WAITING: usize = 1024;
+/// Receives that wait, at most.
+pub const POSTED: usize = 1 << 20;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Messages sent.
+    Send,
+    /// Messages received.
+    Receive,
+    /// Reads done.
+    Read,
+    /// Writes done, atomics too.
+    Write,
+    /// Reads that others did.
+    RemoteRead,
+    /// Writes that others did.
+    RemoteWrite,
+}
+
+/// All that is counted.
+pub const COUNTED: usize = 6;
+
+/// What the endpoints of a domain share.
+#[derive(Default)]
+pub struct Shared {
+    /// Completion queues by number.
+    pub queues: Vec<Option<Queue>>,
+    /// Counters by number.
+    pub counts: Vec<Option<Count>>,
+    /// Registered memory.
+    pub registry: Registry,
+}
+
+/// Where an endpoint tells of what it sends, or of what it receives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bound {
+    /// The queue.
+    pub queue: Option<usize>,
+    /// Only operations that ask for it are told of.
+    pub selective: bool,
+}
+
+/// Memory that the engine gives the network, or a link, to put bytes into.
+pub enum Buffer {
+    /// Its own.
+    Own(Vec<u8>),
+    /// A program's, which waits for them.
+    Landing {
+        /// Where.
+        to: *mut u8,
+        /// How many.
+        len: usize,
+    },
+}
+
+// SAFETY: whoever gave the memory of a landing leaves it alone until the operation is over.
+unsafe impl Send for Buffer {}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Own(bytes) => bytes,
+            // SAFETY: the program's memory, which it lent for the operation.
+            Buffer::Landing { to, len } => unsafe { core::slice::from_raw_parts_mut(*to, *len) },
+        }
+    }
+}
+
+/// What is said of an operation when it is over.
+#[derive(Clone, Copy, Debug)]
+pub struct After {
+    /// The completion, as far as it is known before.
+    pub done: Completion,
+    /// Whether the program wants it.
+    pub tells: bool,
+    /// What it counts as.
+    pub counts: Counted,
+}
+
+/// An operation of this side that waits for the other end.
+struct Op {
+    to: Number,
+    what: What,
+    after: After,
+    /// The bytes, where the program has its own back.
+    kept: Option<Box<[u8]>>,
+}
+
+enum What {
+    /// A message that was offered.
+    Offered { bytes: *const u8, len: usize },
+    /// A write, whose bytes lie here.
+    Put { bytes: *const u8, len: usize },
+    /// A read to here.
+    Get { to: *mut u8, len: usize, remote: Remote },
+    /// An atomic whose result goes here.
+    Atomic { to: *mut u8, len: usize },
+}
+
+/// What waits for room.
+struct Waiting {
+    head: Head,
+    payload: Bytes,
+    /// What it takes of what a peer keeps for this one.
+    eager: bool,
+    after: Option<After>,
+}
+
+enum Bytes {
+    Own(Box<[u8]>),
+    /// The program's, until it is sent.
+    Lent(*const u8, usize),
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Own(bytes) => bytes,
+            // SAFETY: the program leaves it alone until it is told that it is sent.
+            Bytes::Lent(at, len) => unsafe { core::slice::from_raw_parts(*at, *len) },
+        }
+    }
+}
+
+/// A stream that goes to a peer.
+struct Streaming {
+    stream: Stream,
+    bytes: *const u8,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Messages in their order.
+    sends: VecDeque<Waiting>,
+    /// What is said besides.
+    says: VecDeque<(Head, Box<[u8]>)>,
+    streams: VecDeque<Streaming>,
+    /// What it keeps of this one's messages.
+    kept_messages: u32,
+    kept_bytes: u64,
+    /// What was received of its messages and is not said yet.
+    owed_messages: u32,
+    owed_bytes: u64,
+    gone: bool,
+    /// It is in the list of those that something waits for.
+    listed: bool,
+    /// As the program calls it.
+    called: Option<u64>,
+}
+
+/// An endpoint.
+pub struct Engine {
+    endpoint: Endpoint<Buffer>,
+    state: State,
+}
+
+struct State {
+    sends: Bound,
+    receives: Bound,
+    counters: [Option<usize>; COUNTED],
+    tagged: Matching,
+    plain: Matching,
+    ops: Slab<Op>,
+    landings: Landings,
+    peers: Vec<Peer>,
+    /// Those that something waits for.
+    busy: Vec<Number>,
+    pulls: VecDeque<Pull>,
+    least_multi: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// An endpoint that others may reach, over the network too where there is one.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn open(network: Option<Network>) -> Result<Engine, MessageError> {
+        let landings: Landings = Arc::new(Mutex::new(Slab::default()));
+        let known = landings.clone();
+        let endpoint = Endpoint::open(network, move |unit, m| {
+            let len = m.len.unwrap_or(m.at_least);
+            match wire::kind(&m.head) {
+                Some(wire::Kind::Land) => {
+                    let mut known = lock(&known);
+                    let landing: &mut Landing = known.get(m.head.args[0])?;
+                    (landing.unit == Some(unit)).then(|| landing.buffer(len)).flatten()
+                }
+                _ if len <= SHORT_BYTES as u64 => Some(Buffer::Own(vec![0; len as usize])),
+                _ => None,
+            }
+        })?;
+        let state = State {
+            sends: Bound::default(),
+            receives: Bound::default(),
+            counters: [None; COUNTED],
+            tagged: Matching::default(),
+            plain: Matching::default(),
+            ops: Slab::default(),
+            landings,
+            peers: Vec::new(),
+            busy: Vec::new(),
+            pulls: VecDeque::new(),
+            least_multi: 64,
+        };
+        Ok(Engine { endpoint, state })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        self.endpoint.place()
+    }
+
+    /// Where it tells what it sends.
+    pub fn bind_sends(&mut self, bound: Bound) {
+        self.state.sends = bound;
+    }
+
+    /// Where it tells what it receives.
+    pub fn bind_receives(&mut self, bound: Bound) {
+        self.state.receives = bound;
+    }
+
+    /// Where it tells what it sends, and what it receives.
+    pub fn bounds(&self) -> [Bound; 2] {
+        [self.state.sends, self.state.receives]
+    }
+
+    /// What counts something.
+    pub fn bind_counter(&mut self, what: Counted, counter: usize) {
+        self.state.counters[what as usize] = Some(counter);
+    }
+
+    /// The number of a counter that counts something.
+    pub fn counters(&self) -> [Option<usize>; COUNTED] {
+        self.state.counters
+    }
+
+    /// A receive of several messages ends when less than this is left.
+    pub fn set_least_multi(&mut self, bytes: usize) {
+        self.state.least_multi = bytes.max(1);
+    }
+
+    /// See [`set_least_multi`](Engine::set_least_multi).
+    pub fn least_multi(&self) -> usize {
+        self.state.least_multi
+    }
+
+    /// The number of an endpoint that the program calls `called`.
+    ///
+    /// # Errors
+    /// As [`Endpoint::peer`].
+    pub fn peer(&mut self, place: &Place, called: u64) -> Result<Number, MessageError> {
+        let number = self.endpoint.peer(place)?;
+        let peer = self.state.peer(number);
+        peer.called.get_or_insert(called);
+        Ok(number)
+    }
+
+    /// The program does not know it any more by what it called it.
+    pub fn forget(&mut self, called: u64) {
+        for peer in self.state.peers.iter_mut().filter(|peer| peer.called == Some(called)) {
+            peer.called = None;
+        }
+    }
+
+    /// Does what there is to do. Returns whether something was.
+    #[inline]
+    pub fn progress(&mut self, shared: &mut Shared) -> bool {
+        if !self.state.has_room(shared) {
+            return false;
+        }
+        let Engine { endpoint, state } = self;
+        let landings = state.landings.clone();
+        let cell = std::cell::RefCell::new((state, shared));
+        let found = endpoint.poll(
+            &mut |from, m| {
+                let mut known = lock(&landings);
+                let landing = known.get(m.head.args[0])?;
+                match wire::kind(&m.head) {
+                    Some(wire::Kind::Land) if landing.from == from => landing.buffer(m.len),
+                    // Nothing else is long: there is nowhere to put it.
+                    _ => None,
+                }
+            },
+            &mut |from, m, payload| {
+                let (state, shared) = &mut *cell.borrow_mut();
+                if !state.has_room(shared) {
+                    return false;
+                }
+                match payload {
+                    Payload::Bytes(bytes) => state.arrive(shared, from, &m.head, bytes),
+                    Payload::Buffer(Buffer::Own(bytes)) => {
+                        state.arrive(shared, from, &m.head, &bytes[..(m.len as usize).min(bytes.len())])
+                    }
+                    Payload::Buffer(Buffer::Landing { .. }) => state.landed(shared, from, &m.head),
+                }
+                true
+            },
+        );
+        let (state, shared) = cell.into_inner();
+        let more = !state.busy.is_empty() || !state.pulls.is_empty();
+        if more || found > 0 {
+            self.go_on(shared);
+        } else if let Some(gone) = self.endpoint.take_gone() {
+            self.state.lose(shared, gone);
+            return true;
+        }
+        found > 0 || more
+    }
+
+    /// Fetches and sends what waits.
+    fn go_on(&mut self, shared: &mut Shared) {
+        self.pull(shared);
+        let mut at = 0;
+        while let Some(&number) = self.state.busy.get(at) {
+            if self.flush(shared, number) {
+                self.state.peers[number as usize].listed = false;
+                self.state.busy.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Sends what waits and fetches what was matched, for an endpoint that is about to end.
+    pub fn finish(&mut self, shared: &mut Shared) {
+        self.progress(shared);
+        self.go_on(shared);
+    }
+
+    /// Whether something waits to be sent that the program has its memory back of, or has to be said.
+    pub fn owes(&self) -> bool {
+        self.state.busy.iter().any(|&number| {
+            let peer = &self.state.peers[number as usize];
+            !peer.sends.is_empty() || !peer.says.is_empty() || !peer.streams.is_empty()
+        })
+    }
+
+    /// Sleeps until something comes, or until `deadline`, unless there is something to do.
+    pub fn wait(&mut self, deadline: std::time::Duration) {
+        if self.state.busy.is_empty() && self.state.pulls.is_empty() {
+            self.endpoint.wait(deadline);
+        }
+    }
+
+    /// Sends what waits to a peer, as far as there is room. Returns whether nothing waits any more.
+    fn flush(&mut self, shared: &mut Shared, to: Number) -> bool {
+        let Engine { endpoint, state } = self;
+        while let Some((head, payload)) = state.peers[to as usize].says.front() {
+            match endpoint.send(to, *head, payload) {
+                Sent::All => drop(state.peers[to as usize].says.pop_front()),
+                Sent::Later => return false,
+                Sent::Gone => {
+                    state.lose(shared, to);
+                    return true;
+                }
+            }
+        }
+        while let Some(waiting) = state.peers[to as usize].sends.front() {
+            let len = waiting.payload.get().len();
+            if waiting.eager && !state.peers[to as usize].may_keep(len) {
+                break;
+            }
+            match endpoint.send(to, waiting.head, waiting.payload.get()) {
+                Sent::All => {}
+                Sent::Later => break,
+                Sent::Gone => {
+                    state.lose(shared, to);
+                    return true;
+                }
+            }
+            let peer = &mut state.peers[to as usize];
+            let Some(waiting) = peer.sends.pop_front() else { break };
+            if waiting.eager {
+                peer.keep(len);
+            }
+            if let Some(after) = waiting.after {
+                state.is_over(shared, after);
+            }
+        }
+        self.flush_streams(shared, to);
+        let peer = &self.state.peers[to as usize];
+        peer.sends.is_empty() && peer.says.is_empty() && peer.streams.is_empty()
+    }
+}
+
+impl Peer {
+    /// Whether it may keep so much more.
+    #[inline]
+    fn may_keep(&self, len: usize) -> bool {
+        self.kept_messages < EAGER_MESSAGES && (len == 0 || self.kept_bytes < EAGER_BYTES)
+    }
+
+    #[inline]
+    fn keep(&mut self, len: usize) {
+        self.kept_messages += 1;
+        self.kept_bytes += len as u64;
+    }
+}
+
+impl State {
+    #[inline]
+    fn peer(&mut self, number: Number) -> &mut Peer {
+        let at = number as usize;
+        if self.peers.len() <= at {
+            self.peers.resize_with(at + 1, Peer::default);
+        }
+        &mut self.peers[at]
+    }
+
+    /// Whether what comes can be told.
+    #[inline]
+    fn has_room(&self, shared: &Shared) -> bool {
+        [self.sends, self.receives].iter().all(|bound| match bound.queue {
+            Some(queue) => shared.queues[queue].as_ref().is_none_or(Queue::has_room),
+            None => true,
+        })
+    }
+
+    /// What a peer is called by the program.
+    fn called(&self, number: Number) -> u64 {
+        self.peers.get(number as usize).and_then(|peer| peer.called).unwrap_or(abi::ADDR_NOTAVAIL)
+    }
+
+    fn count(&self, shared: &mut Shared, what: Counted, failed: bool) {
+        let Some(counter) = self.counters[what as usize] else { return };
+        if let Some(Some(count)) = shared.counts.get_mut(counter) {
+            match failed {
+                false => count.done += 1,
+                true => count.failed += 1,
+            }
+        }
+    }
+
+    fn queue<'a>(&self, shared: &'a mut Shared, what: Counted) -> Option<&'a mut Queue> {
+        let bound = if what == Counted::Receive { self.receives } else { self.sends };
+        shared.queues.get_mut(bound.queue?)?.as_mut()
+    }
+
+    /// An operation is over.
+    #[inline]
+    fn is_over(&self, shared: &mut Shared, after: After) {
+        if self.counters[after.counts as usize].is_some() {
+            self.count(shared, after.counts, false);
+        }
+        if after.tells {
+            if let Some(queue) = self.queue(shared, after.counts) {
+                queue.push(after.done);
+            }
+        }
+    }
+
+    /// An operation has failed. That is told whether or not the program wants to know.
+    fn failed(&self, shared: &mut Shared, after: After, error: c_int, lacking: usize) {
+        self.count(shared, after.counts, true);
+        if let Some(queue) = self.queue(shared, after.counts) {
+            queue.fail(Failure { of: after.done, lacking, error });
+        }
+    }
+
+    /// Something waits for a peer.
+    #[inline]
+    fn list(&mut self, number: Number) {
+        let peer = self.peer(number);
+        if !std::mem::replace(&mut peer.listed, true) {
+            self.busy.push(number);
+        }
+    }
+
+    /// Says something to a peer, when there is room.
+    fn say(&mut self, to: Number, head: Head, payload: &[u8]) {
+        let peer = self.peer(to);
+        if !peer.gone {
+            peer.says.push_back((head, payload.into()));
+            self.list(to);
+        }
+    }
+
+    /// A peer is gone: what it had to do with has failed.
+    fn lose(&mut self, shared: &mut Shared, number: Number) {
+        let peer = self.peer(number);
+        peer.gone = true;
+        let sends = std::mem::take(&mut peer.sends);
+        peer.says.clear();
+        peer.streams.clear();
+        for waiting in sends {
+            if let Some(after) = waiting.after {
+                self.failed(shared, after, abi::EHOSTUNREACH, 0);
+            }
+        }
+        for number in self.ops.numbers(|op| op.to == number) {
+            if let Some(op) = self.ops.remove(number) {
+                self.failed(shared, op.after, abi::EHOSTUNREACH, 0);
+            }
+        }
+        let landings = lock(&self.landings).numbers(|landing| landing.from == number);
+        for landing in landings {
+            let landing = lock(&self.landings).remove(landing);
+            if let Some(Landing { after: Some(after), .. }) = landing {
+                self.failed(shared, after, abi::EHOSTUNREACH, 0);
+            }
+        }
+        let (lost, rest) = std::mem::take(&mut self.pulls).into_iter().partition(|pull| pull.from == number);
+        self.pulls = rest;
+        let lost: VecDeque<Pull> = lost;
+        for pull in lost {
+            if let Some(after) = pull.after {
+                self.failed(shared, after, abi::EHOSTUNREACH, 0);
+            }
+        }
+        self.tagged.forget(number);
+        self.plain.forget(number);
+    }
+}
+
+/// A completion that says nothing yet.
+pub fn nothing(context: *mut c_void, flags: u64) -> Completion {
+    let (len, buf, data, tag, from) = (0, core::ptr::null_mut(), 0, 0, abi::ADDR_NOTAVAIL);
+    Completion { context, flags, len, buf, data, tag, from }
+}

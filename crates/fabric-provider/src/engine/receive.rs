@@ -1,0 +1,232 @@
+//! Receiving messages.
+
+use super::long::{Of, Pull};
+use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
+use super::wire::{self, Kind};
+use super::{nothing, After, Counted, Engine, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
+use crate::abi;
+use polyduct_message::endpoint::Number;
+use std::ffi::c_int;
+
+impl Engine {
+    /// Receives a message: one that is there, or the next that fits.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    #[inline]
+    pub fn receive(&mut self, shared: &mut Shared, tagged: bool, posted: Posted) -> Result<(), c_int> {
+        let mut posted = posted;
+        loop {
+            let Some(found) = self.state.matching(tagged).message_for(&posted) else {
+                if self.state.matching(tagged).waiting() >= POSTED {
+                    return Err(abi::EAGAIN);
+                }
+                self.state.matching(tagged).post(posted);
+                return Ok(());
+            };
+            let mut this = posted;
+            if let Some(least) = posted.multi {
+                let taken = found.arrived.len.min(posted.len);
+                posted.to = posted.to.wrapping_add(taken);
+                posted.len -= taken;
+                if posted.len < least {
+                    this.multi = Some(usize::MAX);
+                }
+            }
+            self.state.take(shared, tagged, this, found);
+            if this.multi.is_none_or(|least| least == usize::MAX) {
+                break;
+            }
+        }
+        self.go_on(shared);
+        Ok(())
+    }
+
+    /// Looks whether a message is there for a receive, and tells as if it was received; with
+    /// [`CLAIM`](abi::CLAIM) it is kept for this context, with [`DISCARD`](abi::DISCARD) it is thrown away.
+    pub fn peek(&mut self, shared: &mut Shared, tagged: bool, posted: Posted, flags: u64) {
+        self.progress(shared);
+        let state = &mut self.state;
+        let what = if tagged { abi::TAGGED } else { abi::MSG };
+        let mut done = nothing(posted.context, what | abi::RECV);
+        let after = |done| After { done, tells: posted.tells, counts: Counted::Receive };
+        let found = match flags & abi::DISCARD {
+            0 => state.matching(tagged).peek(&posted, flags & abi::CLAIM != 0),
+            _ => {
+                let found = state.matching(tagged).message_for(&posted);
+                let arrived = found.as_ref().map(|found| found.arrived);
+                found.into_iter().for_each(|found| state.throw_away(found));
+                arrived
+            }
+        };
+        // A look is no receive: it is not counted.
+        let queue = state.receives.queue;
+        let queue = queue.and_then(|queue| shared.queues.get_mut(queue)?.as_mut());
+        let Some(queue) = queue else { return };
+        match found {
+            Some(Arrived { from, tag, data, len }) => {
+                (done.len, done.tag, done.data, done.from) =
+                    (len, tag, data.unwrap_or(0), state.called(from));
+                done.flags |= data.map_or(0, |_| abi::REMOTE_CQ_DATA);
+                queue.push(after(done).done);
+            }
+            None => {
+                done.tag = posted.tag;
+                queue.fail(super::Failure { of: done, lacking: 0, error: abi::ENOMSG });
+            }
+        }
+        self.go_on(shared);
+    }
+
+    /// Receives the message that was kept for this context, or throws it away.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn claim(
+        &mut self,
+        shared: &mut Shared,
+        tagged: bool,
+        posted: Posted,
+        flags: u64,
+    ) -> Result<(), c_int> {
+        let found = self.state.matching(tagged).claimed(posted.context).ok_or(abi::ENOENT)?;
+        match flags & abi::DISCARD {
+            0 => self.state.take(shared, tagged, posted, found),
+            _ => {
+                let Arrived { from, tag, data, len } = found.arrived;
+                let what = if tagged { abi::TAGGED } else { abi::MSG };
+                let mut done = nothing(posted.context, what | abi::RECV);
+                (done.len, done.tag, done.data, done.from) =
+                    (len, tag, data.unwrap_or(0), self.state.called(from));
+                self.state.throw_away(found);
+                self.state.is_over(shared, After { done, tells: posted.tells, counts: Counted::Receive });
+            }
+        }
+        self.go_on(shared);
+        Ok(())
+    }
+
+    /// Takes back the receive of this context, which fails with that; nothing where it is under way or over.
+    pub fn cancel(&mut self, shared: &mut Shared, context: *mut std::ffi::c_void) {
+        for tagged in [true, false] {
+            if let Some(posted) = self.state.matching(tagged).cancel(context) {
+                let mut done = nothing(context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
+                (done.tag, done.flags) =
+                    (posted.tag, done.flags | posted.multi.map_or(0, |_| abi::MULTI_RECV));
+                let after = After { done, tells: true, counts: Counted::Receive };
+                return self.state.failed(shared, after, abi::ECANCELED, 0);
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn matching(&mut self, tagged: bool) -> &mut Matching {
+        if tagged {
+            &mut self.tagged
+        } else {
+            &mut self.plain
+        }
+    }
+
+    /// What is told of a message that is received there.
+    #[inline]
+    fn told(&self, tagged: bool, posted: &Posted, arrived: &Arrived) -> After {
+        let mut done = nothing(posted.context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
+        if posted.multi == Some(usize::MAX) {
+            done.flags |= abi::MULTI_RECV;
+        }
+        if let Some(data) = arrived.data {
+            done.flags |= abi::REMOTE_CQ_DATA;
+            done.data = data;
+        }
+        (done.len, done.tag) = (arrived.len.min(posted.len), arrived.tag);
+        (done.buf, done.from) = (posted.to.cast(), self.called(arrived.from));
+        After { done, tells: posted.tells, counts: Counted::Receive }
+    }
+
+    /// A message that was kept is received.
+    fn take(&mut self, shared: &mut Shared, tagged: bool, posted: Posted, found: Unexpected) {
+        let Unexpected { arrived, body, .. } = found;
+        match body.bytes(arrived.len) {
+            Some(bytes) => {
+                self.receive_bytes(shared, tagged, &posted, &arrived, bytes);
+                self.owe(arrived.from, arrived.len as u64);
+            }
+            None => self.receive_offered(shared, tagged, &posted, &arrived, &body),
+        }
+    }
+
+    /// Bytes that are here are received.
+    #[inline]
+    pub(super) fn receive_bytes(
+        &mut self,
+        shared: &mut Shared,
+        tagged: bool,
+        posted: &Posted,
+        arrived: &Arrived,
+        bytes: &[u8],
+    ) {
+        let after = self.told(tagged, posted, arrived);
+        let fits = bytes.len().min(posted.len);
+        if fits > 0 {
+            // SAFETY: the program's memory, which it gave for this.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), posted.to, fits) };
+        }
+        match bytes.len() - fits {
+            0 => self.is_over(shared, after),
+            lacking => self.failed(shared, after, abi::ETRUNC, lacking),
+        }
+    }
+
+    /// A message that the sender has is received: it is fetched from there.
+    pub(super) fn receive_offered(
+        &mut self,
+        shared: &mut Shared,
+        tagged: bool,
+        posted: &Posted,
+        arrived: &Arrived,
+        body: &Body,
+    ) {
+        let Body::Offered(offer) = *body else { return };
+        let after = self.told(tagged, posted, arrived);
+        self.owe(arrived.from, 0);
+        if self.peer(arrived.from).gone {
+            return self.failed(shared, after, abi::EHOSTUNREACH, 0);
+        }
+        self.pulls.push_back(Pull {
+            from: arrived.from,
+            to: posted.to,
+            len: arrived.len.min(posted.len),
+            done: 0,
+            address: offer.address,
+            lacking: arrived.len.saturating_sub(posted.len),
+            of: Of::Offer(offer.number),
+            after: Some(after),
+        });
+    }
+
+    fn throw_away(&mut self, found: Unexpected) {
+        let Arrived { from, len, .. } = found.arrived;
+        match found.body {
+            Body::Offered(offer) => {
+                self.say(from, wire::head(Kind::Taken, 0, [offer.number, 0, 0, 0]), &[]);
+                self.owe(from, 0);
+            }
+            _ => self.owe(from, len as u64),
+        }
+    }
+
+    /// A message of a peer is kept no more, which it is told now and then.
+    #[inline]
+    pub(super) fn owe(&mut self, to: Number, bytes: u64) {
+        let peer = self.peer(to);
+        peer.owed_messages += 1;
+        peer.owed_bytes += bytes;
+        if peer.owed_messages >= EAGER_MESSAGES / 4 || peer.owed_bytes >= EAGER_BYTES / 4 {
+            let said =
+                [std::mem::take(&mut peer.owed_messages), std::mem::take(&mut peer.owed_bytes) as u32, 0, 0];
+            self.say(to, wire::head(Kind::Credit, 0, said), &[]);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading and writing the registered memory of others.
+
+use super::long::{Of, Pull};
+use super::send::slice;
+use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
+use super::{nothing, After, Counted, Engine, Op, Shared, State, What, WAITING};
+use crate::abi;
+use polyduct_message::endpoint::{Number, SHORT_BYTES};
+use polyduct_message::Head;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+
+/// Bytes of a write or a read that go with the question, or the answer.
+const FEW: usize = SHORT_BYTES - Remote::BYTES;
+
+/// Memory that others may read or write.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Where it begins.
+    pub base: *mut u8,
+    /// Its bytes.
+    pub len: usize,
+    /// What others may do.
+    pub access: u64,
+    /// Others say where by the owner's addresses, and not from 0.
+    pub by_address: bool,
+}
+
+/// All of that, by its keys.
+#[derive(Default)]
+pub struct Registry {
+    regions: HashMap<u64, Region>,
+    next: u64,
+}
+
+impl Registry {
+    /// Registers memory under a key, or, without one, under a free one.
+    ///
+    /// # Errors
+    /// The key is another's.
+    pub fn register(&mut self, key: Option<u64>, region: Region) -> Result<u64, c_int> {
+        let key = key.unwrap_or_else(|| loop {
+            self.next += 1;
+            if !self.regions.contains_key(&self.next) {
+                break self.next;
+            }
+        });
+        match self.regions.contains_key(&key) {
+            true => Err(abi::ENOKEY),
+            false => {
+                self.regions.insert(key, region);
+                Ok(key)
+            }
+        }
+    }
+
+    /// The key names nothing any more.
+    pub fn remove(&mut self, key: u64) {
+        self.regions.remove(&key);
+    }
+
+    /// Where such a part is, if it may be accessed so.
+    pub fn part(&self, key: u64, offset: u64, len: u64, access: u64) -> Result<*mut u8, c_int> {
+        let region = self.regions.get(&key).ok_or(libc::EKEYREJECTED)?;
+        if region.access & access != access {
+            return Err(abi::EACCES);
+        }
+        let from = if region.by_address { region.base as u64 } else { 0 };
+        let offset = offset.checked_sub(from).ok_or(abi::EINVAL)?;
+        let end = offset.checked_add(len).ok_or(abi::EINVAL)?;
+        match end <= region.len as u64 {
+            true => Ok(region.base.wrapping_add(offset as usize)),
+            false => Err(abi::EINVAL),
+        }
+    }
+}
+
+/// A read or a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Of whom.
+    pub peer: Number,
+    /// Of which memory,
+    pub key: u64,
+    /// and from where in it.
+    pub offset: u64,
+    /// This side's memory.
+    pub here: *mut u8,
+    /// Bytes.
+    pub len: usize,
+    /// Data for the other end.
+    pub data: Option<u64>,
+    /// What the program gave with it.
+    pub context: *mut c_void,
+    /// The program wants to know when it is done.
+    pub tells: bool,
+    /// The program has its memory back at once.
+    pub injects: bool,
+}
+
+impl Engine {
+    /// Writes into a peer's memory.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    ///
+    /// # Safety
+    /// As [`send`](Engine::send).
+    pub unsafe fn write(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
+        let Access { peer, here, len, context, tells, injects, data, .. } = *access;
+        let after = After { done: nothing(context, abi::RMA | abi::WRITE), tells, counts: Counted::Write };
+        // SAFETY: the caller's.
+        let bytes = unsafe { slice(here, len) };
+        let few = if len <= FEW { bytes } else { &[] };
+        let kept: Option<Box<[u8]>> = (injects && len > FEW).then(|| bytes.into());
+        let bytes = kept.as_ref().map_or(here.cast_const(), |kept| kept.as_ptr());
+        let address = if len > FEW { bytes as u64 } else { 0 };
+        let number = self.begin(peer, Op { to: peer, what: What::Put { bytes, len }, after, kept })?;
+        let flags = if data.is_some() { HAS_DATA } else { 0 };
+        let head = wire::head(Kind::Put, flags, [number, data.unwrap_or(0) as u32, 0, 0]);
+        self.ask(shared, access, head, address, few);
+        Ok(())
+    }
+
+    /// Reads from a peer's memory.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    pub fn read(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
+        let Access { peer, key, offset, here, len, context, tells, .. } = *access;
+        let after = After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read };
+        let remote = Remote { key, offset, len: len as u64, address: 0 };
+        let number =
+            self.begin(peer, Op { to: peer, what: What::Get { to: here, len, remote }, after, kept: None })?;
+        let head = wire::head(Kind::Get, 0, [number, 0, 0, 0]);
+        self.ask(shared, access, head, 0, &[]);
+        Ok(())
+    }
+
+    /// Keeps account of an operation on a peer's memory.
+    pub(super) fn begin(&mut self, to: Number, op: Op) -> Result<u32, c_int> {
+        let peer = self.state.peer(to);
+        if peer.gone {
+            return Err(abi::EHOSTUNREACH);
+        }
+        if peer.says.len() >= WAITING {
+            return Err(abi::EAGAIN);
+        }
+        self.state.ops.insert(op).ok_or(abi::EAGAIN)
+    }
+
+    fn ask(&mut self, shared: &mut Shared, access: &Access, head: Head, address: u64, few: &[u8]) {
+        let Access { key, offset, len, peer, .. } = *access;
+        let remote = Remote { key, offset, len: len as u64, address }.to_bytes();
+        self.say_now(shared, peer, head, &[&remote, few]);
+    }
+
+    /// Says something at once, if there is room.
+    pub(super) fn say_now(&mut self, shared: &mut Shared, to: Number, head: Head, parts: &[&[u8]]) {
+        self.state.say(to, head, &parts.concat());
+        self.flush(shared, to);
+    }
+}
+
+impl State {
+    /// A peer writes.
+    pub(super) fn put_here(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
+        let Some((remote, few)) = Remote::split(bytes) else { return };
+        let number = head.args[0];
+        let to = match shared.registry.part(remote.key, remote.offset, remote.len, abi::REMOTE_WRITE) {
+            Ok(to) => to,
+            Err(error) => {
+                return self.say(from, wire::head(Kind::Done, 0, [number, error as u32, 0, 0]), &[])
+            }
+        };
+        let data = (head.handler.0 & HAS_DATA != 0).then_some(head.args[1]);
+        let after = data.map(|data| {
+            let flags = abi::RMA | abi::REMOTE_WRITE | abi::REMOTE_CQ_DATA;
+            let mut done = nothing(core::ptr::null_mut(), flags);
+            (done.len, done.data, done.from) = (remote.len as usize, data.into(), self.called(from));
+            After { done, tells: true, counts: Counted::Receive }
+        });
+        let len = remote.len as usize;
+        if remote.address != 0 {
+            let (address, lacking, of) = (remote.address, 0, Of::Put(number));
+            return self.pulls.push_back(Pull { from, to, len, done: 0, address, lacking, of, after });
+        }
+        if few.len() == len {
+            // SAFETY: within the registered memory, as was checked.
+            unsafe { core::ptr::copy_nonoverlapping(few.as_ptr(), to, len) };
+            self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
+            self.count(shared, Counted::RemoteWrite, false);
+            if let Some(After { done, .. }) = after {
+                if let Some(queue) = self.queue(shared, Counted::Receive) {
+                    queue.push(done);
+                }
+            }
+        }
+    }
+
+    /// A peer reads.
+    pub(super) fn get_here(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
+        let Some((remote, _)) = Remote::split(bytes) else { return };
+        let (number, landing) = (head.args[0], head.args[1]);
+        let part = shared.registry.part(remote.key, remote.offset, remote.len, abi::REMOTE_READ);
+        let at = match part {
+            Ok(at) => at,
+            Err(error) => return self.say(from, wire::head(Kind::Got, 0, [number, error as u32, 0, 0]), &[]),
+        };
+        self.count(shared, Counted::RemoteRead, false);
+        let len = remote.len as usize;
+        if head.handler.0 & STREAMED != 0 {
+            return self.start_stream(from, landing, at, len);
+        }
+        // SAFETY: within the registered memory, as was checked.
+        let few = if len <= FEW { unsafe { slice(at, len) } } else { &[] };
+        let address = if len <= FEW { 0 } else { at as u64 };
+        let args = [number, 0, address as u32, (address >> 32) as u32];
+        self.say(from, wire::head(Kind::Got, 0, args), few);
+    }
+
+    /// The answer to a read.
+    pub(super) fn got(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
+        let [number, error, low, high] = head.args;
+        let Some(op) = self.ops.get(number).filter(|op| op.to == from) else { return };
+        let What::Get { to, len, .. } = op.what else { return };
+        let address = wire::wide(low, high);
+        if error != 0 {
+            return self.finish(shared, from, number, error);
+        }
+        if address == 0 {
+            if bytes.len() == len {
+                // SAFETY: the program's memory, which it gave for this.
+                unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
+                self.finish(shared, from, number, 0);
+            }
+            return;
+        }
+        let (lacking, of, after) = (0, Of::Get(number), None);
+        self.pulls.push_back(Pull { from, to, len, done: 0, address, lacking, of, after });
+    }
+}

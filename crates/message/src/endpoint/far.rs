@@ -1,0 +1,209 @@
+//! What goes to endpoints of other hosts.
+
+use super::{Sent, SHORT, STREAM};
+use crate::engine::{self, Send as Outgoing};
+use crate::hash::fnv1a;
+use crate::link::key::Trust;
+use crate::link::net::config::{NetConfig, NetEvent, Transport};
+use crate::link::net::endpoint::NetEndpoint;
+use crate::link::shm::{Bell, Incoming, Payload};
+use crate::types::{Head, Order};
+use crate::MessageError;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Events that one look handles, at most.
+const AT_ONCE: usize = 64;
+/// The address of this host under which others reach it, where it has several.
+pub const ADDRESS_VARIABLE: &str = "POLYDUCT_ADDRESS";
+/// Bytes of the longest payload.
+const MAX_PAYLOAD: u64 = 1 << 40;
+
+/// The network of a job.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The job's key, and whether the network is trusted.
+    pub trust: Trust,
+    /// The address of this host under which the others reach it.
+    pub ip: IpAddr,
+}
+
+impl Network {
+    /// The network of this job, under the address of this host that most others reach.
+    pub fn here(trust: Trust) -> Option<Network> {
+        // Connecting a datagram socket sends nothing; it only asks for the way.
+        let way = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+            socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+            socket.local_addr()
+        });
+        let ip = match std::env::var(ADDRESS_VARIABLE) {
+            Ok(said) => said.parse().ok(),
+            Err(_) => way.ok().map(|at| at.ip()),
+        };
+        ip.map(|ip| Network { trust, ip })
+    }
+}
+
+/// Memory that the network reads until the other end has what lies there.
+#[derive(Clone, Debug)]
+pub struct Lent(Arc<AtomicBool>);
+
+struct Loan {
+    bytes: *const u8,
+    len: usize,
+    is_free: Arc<AtomicBool>,
+}
+
+// SAFETY: the memory is only read, and whoever lent it keeps it as it is; see `Endpoint::stream`.
+unsafe impl Send for Loan {}
+// SAFETY: as above.
+unsafe impl Sync for Loan {}
+
+impl AsRef<[u8]> for Loan {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: as above, until this is dropped.
+        unsafe { core::slice::from_raw_parts(self.bytes, self.len) }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.is_free.store(true, Ordering::Release);
+    }
+}
+
+/// An endpoint's place on the network.
+pub(super) struct Far<B: AsMut<[u8]> + Send + 'static> {
+    endpoint: NetEndpoint<B>,
+    at: SocketAddr,
+    /// What was looked at and not taken yet.
+    held: Mutex<VecDeque<NetEvent<B>>>,
+}
+
+impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
+    /// Listens at the network's address.
+    pub fn start(
+        network: &Network,
+        unit: u32,
+        bell: &Arc<Bell>,
+        give: impl FnMut(u32, &engine::Incoming) -> Option<B> + Send + 'static,
+    ) -> Result<Far<B>, MessageError> {
+        let domain = fnv1a(*b"polyduct endpoints");
+        let Trust { key, trusted_network } = network.trust.clone();
+        let listen = SocketAddr::new(network.ip, 0);
+        let mut config = NetConfig::new(unit, u32::MAX, domain, key, listen, Transport::Tcp);
+        let rung = bell.clone();
+        config.trusted = trusted_network;
+        config.waker = Some(Arc::new(move || rung.calls().ring()));
+        config.session.max_payload = MAX_PAYLOAD;
+        config.session.queue_bytes = MAX_PAYLOAD;
+        let endpoint = NetEndpoint::start(config, give)?;
+        let at = endpoint.local_addr();
+        Ok(Far { endpoint, at, held: Mutex::default() })
+    }
+
+    /// Where it listens.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Says where a unit listens.
+    pub fn introduce(&self, unit: u32, at: SocketAddr) {
+        self.endpoint.introduce(unit, at);
+    }
+
+    fn offer(
+        &self,
+        to: u32,
+        (channel, priority): (crate::ChannelId, crate::Priority),
+        head: Head,
+        payload: Bytes,
+    ) -> Sent {
+        match self.endpoint.send(to, channel, Outgoing { priority, order: Order::Ordered, head, payload }) {
+            Ok(_) => Sent::All,
+            Err(MessageError::Full { .. }) => Sent::Later,
+            Err(_) => Sent::Gone,
+        }
+    }
+
+    /// Sends a short message.
+    pub fn send(&self, to: u32, head: Head, payload: &[u8]) -> Sent {
+        self.offer(to, SHORT, head, Bytes::copy_from_slice(payload))
+    }
+
+    /// Sends all of a stream, or sees whether its memory is free again.
+    ///
+    /// # Safety
+    /// As [`Endpoint::stream`](super::Endpoint::stream).
+    pub unsafe fn stream(
+        &self,
+        to: u32,
+        head: Head,
+        bytes: *const u8,
+        len: usize,
+        lent: &mut Option<Lent>,
+    ) -> Sent {
+        if let Some(Lent(is_free)) = lent {
+            return if is_free.load(Ordering::Acquire) { Sent::All } else { Sent::Later };
+        }
+        let is_free = Arc::new(AtomicBool::new(false));
+        let loan = Loan { bytes, len, is_free: is_free.clone() };
+        match self.offer(to, STREAM, head, Bytes::from_owner(loan)) {
+            Sent::All => {
+                *lent = Some(Lent(is_free));
+                Sent::Later
+            }
+            other => other,
+        }
+    }
+
+    /// Whether something was looked at and not taken.
+    pub fn has_come(&self) -> bool {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_empty() {
+            held.extend(self.endpoint.poll_event().ok().flatten());
+        }
+        !held.is_empty()
+    }
+
+    /// The thread of the network looks from now on.
+    pub fn rest(&self) {
+        let _ = self.endpoint.rest();
+    }
+
+    /// Handles what has come; `gone` gets those who are.
+    pub fn poll(
+        &self,
+        deliver: &mut dyn FnMut(u32, &Incoming, Payload<'_, B>) -> bool,
+        gone: &mut dyn FnMut(u32),
+    ) -> usize {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for n in 0..AT_ONCE {
+            let event = match held.pop_front() {
+                Some(event) => Some(event),
+                None => self.endpoint.poll_event().ok().flatten(),
+            };
+            match event {
+                None => return n,
+                Some(NetEvent::Message { from, message }) => {
+                    let engine::Message { channel, priority, head, len, payload, .. } = message;
+                    let incoming = Incoming { channel, priority, head, len, holds_up: false };
+                    let payload = payload.map_or(Payload::Bytes(&[]), Payload::Buffer);
+                    // A buffer is over in any case.
+                    deliver(from, &incoming, payload);
+                }
+                Some(
+                    NetEvent::Left { unit }
+                    | NetEvent::Lost { unit, .. }
+                    | NetEvent::Unreachable { unit, .. },
+                ) => gone(unit),
+                Some(NetEvent::TurnedAway { from, fault }) => tracing::warn!(%from, %fault, "turned away"),
+                Some(_) => {}
+            }
+        }
+        AT_ONCE
+    }
+}

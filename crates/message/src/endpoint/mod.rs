@@ -1,0 +1,556 @@
+//! Endpoints that reach each other by their [places](Place): there is no name, no number of units, no meeting
+//! of all. Whatever starts the programs tells them each other's places; links are made when first used.
+//!
+//! For those who bring a message model of their own, as MPI's libraries do: an endpoint matches nothing, keeps
+//! nothing and never waits. Two endpoints of a host share memory; the one that first sends makes the link,
+//! hands it over, and sends at once. Those of other hosts use the network, where a job key is set.
+//!
+//! Messages come in two kinds. [Short](Endpoint::send) ones go whole or not at all, in order; a
+//! [stream](Endpoint::stream) of bytes of any length goes beside them as fast as the other end takes it, and
+//! does not hold them up.
+
+mod door;
+mod far;
+mod place;
+
+pub use far::{Lent, Network};
+pub use place::{Place, PLACE_BYTES};
+
+use crate::domain::host_map::HostId;
+use crate::engine;
+use crate::link::key;
+use crate::link::shm::{Bell, Incoming, Link, Payload, Receiver, SendError, Sender, Sizes};
+use crate::types::{ChannelId, Head, Priority};
+use crate::MessageError;
+use door::{Arrival, Door};
+use far::Far;
+use polyduct_os::clock;
+use polyduct_os::process::PidFd;
+use polyduct_os::spin::Spin;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an endpoint calls another: numbered as they become known.
+pub type Number = u32;
+
+/// Payload of a short message, at most, wherever it goes.
+pub const SHORT_BYTES: usize = 8 << 10;
+/// Short messages go here, in order.
+const SHORT: (ChannelId, Priority) = (ChannelId(0), Priority::High);
+/// Streams go here.
+const STREAM: (ChannelId, Priority) = (ChannelId(1), Priority::Low);
+/// How long a wait spins before it sleeps, at most.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The sizes of a link between two endpoints of a host.
+fn sizes() -> Sizes {
+    Sizes {
+        high_lines: 1024,
+        low_lines: 256,
+        high_bytes: 1 << 20,
+        low_bytes: 4 << 20,
+        whole_bytes: SHORT_BYTES as u32,
+        ..Sizes::default()
+    }
+}
+
+/// How another endpoint is reached.
+enum Way {
+    /// It is this one.
+    Itself,
+    /// By shared memory; the senders once there is a link.
+    Near(Option<Box<Out>>),
+    /// By the network.
+    Far,
+    /// Not at all: it is on another host, and one of the two has no network.
+    Nowhere,
+}
+
+struct Out {
+    short: Sender,
+    stream: Sender,
+}
+
+struct Peer {
+    /// Not known of one that came over the network and whose place nobody has told.
+    place: Option<Place>,
+    way: Way,
+    /// The links with it: its own, and this one's.
+    links: Vec<Link>,
+    process: Option<PidFd>,
+    gone: Gone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    No,
+    /// What it sent before may still lie there.
+    Noticed,
+    Told,
+}
+
+struct Inward<B> {
+    from: Number,
+    receiver: Receiver<B>,
+    is_broken: bool,
+}
+
+/// What came from this endpoint itself.
+type Loop = VecDeque<(Head, Vec<u8>)>;
+
+/// An endpoint. `B` is what the caller gives for long messages to be put into.
+pub struct Endpoint<B: AsMut<[u8]> + Send + 'static> {
+    place: Place,
+    // In this order: nobody comes any more when the network ends.
+    door: Option<Door>,
+    net: Option<Far<B>>,
+    bell: Arc<Bell>,
+    spin: Spin,
+    peers: Vec<Peer>,
+    by_draw: FxHashMap<u64, Number>,
+    by_unit: FxHashMap<u32, Number>,
+    inward: Vec<Inward<B>>,
+    itself: Loop,
+    gone: VecDeque<Number>,
+}
+
+/// What became of something that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// All of it is on its way, and its memory the caller's again.
+    All,
+    /// Not all: again when something was received, or a moment later.
+    Later,
+    /// Never: the other end is gone, or cannot be reached.
+    Gone,
+}
+
+/// A message that goes as a stream of bytes.
+#[derive(Debug)]
+pub struct Stream {
+    head: Head,
+    len: usize,
+    sent: usize,
+    /// Over the network: told when the memory is free.
+    lent: Option<Lent>,
+}
+
+impl Stream {
+    /// A message of these bytes.
+    pub fn new(head: Head, len: usize) -> Stream {
+        Stream { head, len, sent: 0, lent: None }
+    }
+}
+
+impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
+    /// An endpoint that others may reach. `give` is asked, in a thread of the network, for the buffer of what
+    /// comes from other hosts.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn open(
+        network: Option<Network>,
+        give: impl FnMut(u32, &engine::Incoming) -> Option<B> + Send + 'static,
+    ) -> Result<Endpoint<B>, MessageError> {
+        let mut drawn = [0; 12];
+        key::random(&mut drawn)?;
+        let [a, b, c] =
+            [0, 4, 8].map(|at| u32::from_le_bytes([drawn[at], drawn[at + 1], drawn[at + 2], drawn[at + 3]]));
+        let bell = Arc::new(Bell::create(1)?);
+        // Where the system does not say which host this is, all others are far.
+        let host = HostId::of_this_process(0);
+        let unit = a.min(u32::MAX - 1);
+        let net = network.map(|network| Far::start(&network, unit, &bell, give)).transpose()?;
+        let at = net.as_ref().map(Far::listens_at);
+        let place = Place { unit, draw: u64::from(b) << 32 | u64::from(c), host, at };
+        let _ = polyduct_os::remote::permit_readers();
+        let door = host.map(|_| Door::open(&place, sizes(), bell.clone())).transpose()?;
+        Ok(Endpoint {
+            place,
+            door,
+            net,
+            bell,
+            spin: Spin::new(SPIN),
+            peers: Vec::new(),
+            by_draw: FxHashMap::default(),
+            by_unit: FxHashMap::default(),
+            inward: Vec::new(),
+            itself: Loop::new(),
+            gone: VecDeque::new(),
+        })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The place of another endpoint, where it is known.
+    pub fn place_of(&self, peer: Number) -> Option<&Place> {
+        self.peers.get(peer as usize)?.place.as_ref()
+    }
+
+    /// The number of the endpoint at a place, from now on. Reaches nobody yet.
+    ///
+    /// # Errors
+    /// [`MessageError::NameTaken`] where another has drawn the number by which the network knows it.
+    pub fn peer(&mut self, place: &Place) -> Result<Number, MessageError> {
+        if let Some(&number) = self.by_draw.get(&place.draw) {
+            return Ok(number);
+        }
+        let way = match (place == &self.place, place.host) {
+            (true, _) => Way::Itself,
+            (_, Some(host)) if self.place.host == Some(host) => Way::Near(None),
+            _ if self.net.is_some() && place.at.is_some() => Way::Far,
+            _ => Way::Nowhere,
+        };
+        if let (Way::Far, Some(net), Some(at)) = (&way, &self.net, place.at) {
+            net.introduce(place.unit, at);
+            match self.by_unit.get(&place.unit) {
+                // It came before its place was told.
+                Some(&number) if self.peers[number as usize].place.is_none() => {
+                    self.peers[number as usize].place = Some(*place);
+                    self.by_draw.insert(place.draw, number);
+                    return Ok(number);
+                }
+                Some(_) => {
+                    return Err(MessageError::NameTaken { domain: "the network".into(), unit: place.unit })
+                }
+                None => drop(self.by_unit.insert(place.unit, self.peers.len() as Number)),
+            }
+        }
+        self.by_draw.insert(place.draw, self.peers.len() as Number);
+        Ok(self.add(Some(*place), way))
+    }
+
+    fn add(&mut self, place: Option<Place>, way: Way) -> Number {
+        self.peers.push(Peer { place, way, links: Vec::new(), process: None, gone: Gone::No });
+        self.peers.len() as Number - 1
+    }
+
+    /// Whether a peer shares memory with this endpoint, or is it.
+    pub fn is_near(&self, peer: Number) -> bool {
+        matches!(self.peers[peer as usize].way, Way::Near(_) | Way::Itself)
+    }
+
+    /// Whether a peer is this very endpoint.
+    pub fn is_itself(&self, peer: Number) -> bool {
+        matches!(self.peers[peer as usize].way, Way::Itself)
+    }
+
+    /// Sends a short message, of [`SHORT_BYTES`] at most: all of it, or nothing.
+    #[inline]
+    pub fn send(&mut self, to: Number, head: Head, payload: &[u8]) -> Sent {
+        debug_assert!(payload.len() <= SHORT_BYTES);
+        let peer = &mut self.peers[to as usize];
+        if let Way::Near(Some(out)) = &mut peer.way {
+            if peer.gone == Gone::No {
+                return match out.short.send(head, payload) {
+                    Ok(_) => Sent::All,
+                    Err(SendError::Full) => Sent::Later,
+                    Err(_) => Sent::Gone,
+                };
+            }
+        }
+        self.send_first(to, head, payload)
+    }
+
+    #[cold]
+    fn send_first(&mut self, to: Number, head: Head, payload: &[u8]) -> Sent {
+        let peer = &mut self.peers[to as usize];
+        if peer.gone != Gone::No {
+            return Sent::Gone;
+        }
+        match (&peer.way, &peer.place) {
+            (Way::Itself, _) => {
+                self.itself.push_back((head, payload.to_vec()));
+                Sent::All
+            }
+            (Way::Near(_), _) => match self.connect(to) {
+                Sent::All => self.send(to, head, payload),
+                other => other,
+            },
+            (Way::Far, Some(place)) => match &self.net {
+                Some(net) => net.send(place.unit, head, payload),
+                None => Sent::Gone,
+            },
+            _ => Sent::Gone,
+        }
+    }
+
+    /// Makes the link to an endpoint of this host.
+    fn connect(&mut self, to: Number) -> Sent {
+        let (Some(door), Some(place)) = (&self.door, self.peers[to as usize].place) else {
+            return Sent::Gone;
+        };
+        let peer = &mut self.peers[to as usize];
+        let link = match peer.links.first() {
+            Some(link) => link.clone(),
+            None => match Link::create(&sizes()) {
+                Ok(link) => link,
+                Err(error) => {
+                    tracing::warn!(%error, "no memory for a link");
+                    return Sent::Later;
+                }
+            },
+        };
+        match door.call(&self.place, &place, &link) {
+            Ok(true) => {}
+            Ok(false) => return Sent::Later,
+            Err(error) => {
+                tracing::info!(%error, "an endpoint is gone");
+                self.note_gone(to);
+                return Sent::Gone;
+            }
+        }
+        self.take_link(to, link);
+        Sent::All
+    }
+
+    fn take_link(&mut self, from: Number, link: Link) {
+        let peer = &mut self.peers[from as usize];
+        if let Way::Near(out @ None) = &mut peer.way {
+            if let (Some(short), Some(stream)) =
+                (link.sender(SHORT.0, SHORT.1), link.sender(STREAM.0, STREAM.1))
+            {
+                *out = Some(Box::new(Out { short, stream }));
+            }
+        }
+        if let Some(receiver) = link.receiver() {
+            self.inward.push(Inward { from, receiver, is_broken: false });
+        }
+        peer.links.push(link);
+    }
+
+    /// Sends more of a stream: the bytes of all of it must be given each time. Streams to one endpoint go one
+    /// after the other: begin none before the last is [sent](Sent::All).
+    ///
+    /// # Safety
+    /// `bytes` stays readable, at its place and unchanged, until this returned [`Sent::All`] or
+    /// [`Sent::Gone`], or the endpoint was dropped.
+    pub unsafe fn stream(&mut self, to: Number, stream: &mut Stream, bytes: *const u8) -> Sent {
+        let peer = &mut self.peers[to as usize];
+        // SAFETY: the caller's.
+        let rest = |sent: usize| unsafe { core::slice::from_raw_parts(bytes.add(sent), stream.len - sent) };
+        match &mut peer.way {
+            _ if peer.gone != Gone::No && stream.lent.is_none() => Sent::Gone,
+            Way::Near(Some(out)) => {
+                if stream.sent == 0 {
+                    match out.stream.begin(stream.head, stream.len as u64) {
+                        Ok(()) if stream.len == 0 => return Sent::All,
+                        Ok(()) => {}
+                        Err(SendError::Full | SendError::Unfinished { .. }) => return Sent::Later,
+                        Err(_) => return Sent::Gone,
+                    }
+                }
+                match out.stream.extend(rest(stream.sent)) {
+                    Ok(taken) => stream.sent += taken,
+                    Err(SendError::Full | SendError::Unfinished { .. }) => {
+                        if stream.sent == 0 {
+                            // Nothing was said of it yet.
+                            let _ = out.stream.abandon();
+                        }
+                    }
+                    Err(_) => return Sent::Gone,
+                }
+                if stream.sent == stream.len {
+                    Sent::All
+                } else {
+                    Sent::Later
+                }
+            }
+            Way::Near(None) => match self.connect(to) {
+                // SAFETY: as above.
+                Sent::All => unsafe { self.stream(to, stream, bytes) },
+                other => other,
+            },
+            Way::Itself => {
+                self.itself.push_back((stream.head, rest(0).to_vec()));
+                Sent::All
+            }
+            Way::Far => match (&self.net, &peer.place) {
+                // SAFETY: the caller's.
+                (Some(net), Some(place)) => unsafe {
+                    net.stream(place.unit, stream.head, bytes, stream.len, &mut stream.lent)
+                },
+                _ => Sent::Gone,
+            },
+            Way::Nowhere => Sent::Gone,
+        }
+    }
+
+    /// Copies from the memory of a peer of this host. `false`: this process cannot, or there is no such
+    /// memory.
+    pub fn fetch(&mut self, from: Number, dst: &mut [u8], address: u64) -> bool {
+        self.remote(from, |link| link.fetch(dst, address))
+    }
+
+    /// Copies into the memory of a peer of this host. `false`: this process cannot, or there is no such
+    /// memory.
+    pub fn store(&mut self, to: Number, src: &[u8], address: u64) -> bool {
+        self.remote(to, |link| link.store(src, address))
+    }
+
+    fn remote(&mut self, of: Number, mut copy: impl FnMut(&Link) -> polyduct_os::Result<()>) -> bool {
+        let peer = &self.peers[of as usize];
+        if peer.links.iter().any(|link| copy(link).is_ok()) {
+            return true;
+        }
+        // Of a link that this side made it is known where the other has mapped it once that uses it.
+        let Some(process) = &peer.process else { return false };
+        peer.links.iter().any(|link| {
+            let process = process.try_clone();
+            process.is_ok_and(|process| link.pull_from(process) == Ok(true)) && copy(link).is_ok()
+        })
+    }
+
+    /// Handles what has come. Returns how much that was. `give` and `deliver` are as of
+    /// [`Receiver::poll`], with who sent it.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        give: &mut impl FnMut(Number, &Incoming) -> Option<B>,
+        deliver: &mut impl FnMut(Number, &Incoming, Payload<'_, B>) -> bool,
+    ) -> usize {
+        if self.door.as_ref().is_some_and(Door::has_news) {
+            self.take_news();
+        }
+        let mut found = 0;
+        for inward in &mut self.inward {
+            let from = inward.from;
+            match inward.receiver.poll(&mut |m| give(from, m), &mut |m, payload| deliver(from, m, payload)) {
+                Ok(records) => found += records,
+                Err(error) if !inward.is_broken => {
+                    tracing::warn!(%error, "an endpoint broke the protocol");
+                    inward.is_broken = true;
+                    inward.receiver.forget_all();
+                    self.peers[from as usize].gone = Gone::Noticed;
+                }
+                Err(_) => {}
+            }
+        }
+        if self.net.is_some() || !self.itself.is_empty() {
+            found += self.poll_others(deliver);
+        }
+        found
+    }
+
+    fn poll_others(&mut self, deliver: &mut impl FnMut(Number, &Incoming, Payload<'_, B>) -> bool) -> usize {
+        let mut found = 0;
+        let Endpoint { itself, net, by_unit, peers, place, by_draw, .. } = self;
+        while let Some((head, payload)) = itself.front() {
+            let (channel, priority) = SHORT;
+            let incoming =
+                Incoming { channel, priority, head: *head, len: payload.len() as u64, holds_up: false };
+            let Some(&me) = by_draw.get(&place.draw) else { break };
+            if !deliver(me, &incoming, Payload::Bytes(payload)) {
+                break;
+            }
+            itself.pop_front();
+            found += 1;
+        }
+        let Some(net) = net else { return found };
+        let mut number = |unit: u32| {
+            *by_unit.entry(unit).or_insert_with(|| {
+                peers.push(Peer {
+                    place: None,
+                    way: Way::Far,
+                    links: Vec::new(),
+                    process: None,
+                    gone: Gone::No,
+                });
+                peers.len() as Number - 1
+            })
+        };
+        let mut gone = Vec::new();
+        found += net
+            .poll(&mut |unit, incoming, payload| deliver(number(unit), incoming, payload), &mut |unit| {
+                gone.push(unit)
+            });
+        for unit in gone {
+            if let Some(&number) = self.by_unit.get(&unit) {
+                self.note_gone(number);
+            }
+        }
+        found
+    }
+
+    fn take_news(&mut self) {
+        let news = self.door.as_ref().map(Door::news).unwrap_or_default();
+        for arrival in news {
+            match arrival {
+                Arrival::Link { place, link, process } => {
+                    let Ok(from) = self.peer(&place) else { continue };
+                    if let Some(process) = process {
+                        // Where this process may not read the partner's memory, all goes through the rings.
+                        if let Ok(process) = process.try_clone() {
+                            let _ = link.pull_from(process);
+                        }
+                        self.peers[from as usize].process = Some(process);
+                    }
+                    self.take_link(from, link);
+                }
+                Arrival::Bell(draw, bell) => {
+                    if let Some(&number) = self.by_draw.get(&draw) {
+                        let bell = Arc::new(bell);
+                        self.peers[number as usize]
+                            .links
+                            .iter()
+                            .for_each(|link| link.ring_at(bell.clone(), 0));
+                        // What was sent before has not rung.
+                        bell.calls().ring();
+                    }
+                }
+                Arrival::Gone(draw) => {
+                    if let Some(&number) = self.by_draw.get(&draw) {
+                        self.note_gone(number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note_gone(&mut self, number: Number) {
+        let peer = &mut self.peers[number as usize];
+        if peer.gone == Gone::No {
+            peer.gone = Gone::Noticed;
+            self.gone.push_back(number);
+        }
+    }
+
+    /// One that is gone, once, after all that came from it was received.
+    pub fn take_gone(&mut self) -> Option<Number> {
+        let &number = self.gone.front()?;
+        let mut of_it = self.inward.iter_mut().filter(|inward| inward.from == number && !inward.is_broken);
+        if of_it.any(|inward| !inward.receiver.is_empty()) {
+            return None;
+        }
+        self.inward.retain(|inward| inward.from != number);
+        self.gone.pop_front();
+        self.peers[number as usize].gone = Gone::Told;
+        Some(number)
+    }
+
+    /// Sleeps until something has come, or until `deadline`, a time of [`clock::now`]. What came before must
+    /// have been received.
+    pub fn wait(&mut self, deadline: Duration) {
+        let bell = self.bell.clone();
+        let (door, net, mut rested) = (&self.door, &self.net, false);
+        let looks = |inward: &mut Vec<Inward<B>>| {
+            let news = door.as_ref().is_some_and(Door::has_news);
+            let came = inward.iter().any(|inward| !inward.is_broken && !inward.receiver.is_empty());
+            (news || came || net.as_ref().is_some_and(Far::has_come)).then_some(())
+        };
+        let arm = |inward: &mut Vec<Inward<B>>| {
+            inward.iter_mut().for_each(|inward| inward.receiver.ask_for_call());
+            if let (Some(net), false) = (net, std::mem::replace(&mut rested, true)) {
+                net.rest();
+            }
+        };
+        // One look at the sockets is not enough to know that nothing comes from there.
+        let until = if net.is_some() { deadline.min(clock::now() + SPIN) } else { deadline };
+        bell.wait(&mut self.inward, &self.spin, until, looks, arm);
+    }
+}
