@@ -52,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-display", &["polyduct-os", "polyduct-layout"]),
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
+    ("polyduct-fabric-provider", &["polyduct-message", "polyduct-os"]),
     // The laboratory measures the parts apart, and prints as the command does.
     (
         "polyduct-bench",
@@ -91,8 +92,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests and counts what they
 /// allocate.
-const MAY_BE_UNSAFE: &[&str] =
-    &["polyduct-copy", "polyduct-message", "polyduct-os", "polyduct-python", "polyduct-rig"];
+const MAY_BE_UNSAFE: &[&str] = &[
+    "polyduct-copy",
+    "polyduct-fabric-provider",
+    "polyduct-message",
+    "polyduct-os",
+    "polyduct-python",
+    "polyduct-rig",
+];
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {

@@ -266,7 +266,7 @@ pub struct MrAttr {
 
 /// The longest form of a completion; the others are its beginnings.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct CqTaggedEntry {
     pub op_context: *mut c_void,
     pub flags: u64,

@@ -10,8 +10,8 @@ use std::ffi::{c_char, c_int, c_void};
 /// The place of a function that is not there: it answers `-FI_ENOSYS`, whatever its arguments are.
 pub type Stub = unsafe extern "C" fn() -> isize;
 
-/// See [`Stub`].
-pub unsafe extern "C" fn none() -> isize {
+/// See [`Stub`]. In its place it has other arguments, of which it takes none.
+pub extern "C" fn none() -> isize {
     -(super::ENOSYS as isize)
 }
 

@@ -47,10 +47,6 @@ impl State {
                 let peer = self.peer(from);
                 peer.kept_messages = peer.kept_messages.saturating_sub(a);
                 peer.kept_bytes = peer.kept_bytes.saturating_sub(b.into());
-                // What waited for it goes.
-                if !peer.sends.is_empty() {
-                    self.list(from);
-                }
             }
             Kind::Put => self.put_here(shared, from, head, bytes),
             Kind::Get => self.get_here(shared, from, head, bytes),

@@ -138,7 +138,7 @@ impl Engine {
         let counts = if reads == 0 { Counted::Write } else { Counted::Read };
         let after = After { done: nothing(context, kind), tells, counts };
         let to = result.unwrap_or(core::ptr::null_mut());
-        let number = self.begin(peer, Op { to: peer, what: What::Atomic { to, len }, after, kept: None })?;
+        let number = self.begin(peer, Op { to: peer, what: What::Atomic { to, len }, after, _kept: None })?;
         let head = wire::head(Kind::Atomic, flags, [number, datatype as u32 | (op as u32) << 8, 0, 0]);
         let remote = Remote { key: what.key, offset: what.offset, len: count as u64, address: 0 }.to_bytes();
         // SAFETY: the caller's.
@@ -394,11 +394,12 @@ mod tests {
             (op::CSWAP_LT, 12),
             (op::CSWAP_GE, -3),
             (op::CSWAP_GT, 12),
-            (op::MSWAP, (-3 & 12) | (12 & !12)),
+            (op::MSWAP, -3 & 12),
         ] {
             assert_eq!(of_i32(op, 12, -3, 12), expected, "operation {op}");
         }
         assert_eq!(of_i32(op::CSWAP, 12, -3, 11), 12);
+        assert_eq!(of_i32(op::MSWAP, 0b1010, 0b0101, 0b0011), 0b1001);
         assert_eq!(of_i32(op::SUM, i32::MAX, 1, 0), i32::MIN, "it wraps");
     }
 

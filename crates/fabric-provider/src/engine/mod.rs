@@ -4,7 +4,7 @@
 //! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*). Of a
 //! longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it cannot,
 //! has it streamed. A sender keeps account of what it sent eagerly and nobody has received: beyond
-//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] it waits. So a receiver that receives nothing keeps
+//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] it refuses. So a receiver that receives nothing keeps
 //! a bounded number of bytes for each sender.
 
 mod arrive;
@@ -126,8 +126,8 @@ struct Op {
     to: Number,
     what: What,
     after: After,
-    /// The bytes, where the program has its own back.
-    kept: Option<Box<[u8]>>,
+    /// The bytes that the pointers point to, where the program has its own back.
+    _kept: Option<Box<[u8]>>,
 }
 
 enum What {
@@ -145,8 +145,6 @@ enum What {
 struct Waiting {
     head: Head,
     payload: Bytes,
-    /// What it takes of what a peer keeps for this one.
-    eager: bool,
     after: Option<After>,
 }
 
@@ -405,10 +403,6 @@ impl Engine {
             }
         }
         while let Some(waiting) = state.peers[to as usize].sends.front() {
-            let len = waiting.payload.get().len();
-            if waiting.eager && !state.peers[to as usize].may_keep(len) {
-                break;
-            }
             match endpoint.send(to, waiting.head, waiting.payload.get()) {
                 Sent::All => {}
                 Sent::Later => break,
@@ -417,11 +411,7 @@ impl Engine {
                     return true;
                 }
             }
-            let peer = &mut state.peers[to as usize];
-            let Some(waiting) = peer.sends.pop_front() else { break };
-            if waiting.eager {
-                peer.keep(len);
-            }
+            let Some(waiting) = state.peers[to as usize].sends.pop_front() else { break };
             if let Some(after) = waiting.after {
                 state.is_over(shared, after);
             }
@@ -433,12 +423,13 @@ impl Engine {
 }
 
 impl Peer {
-    /// Whether it may keep so much more.
+    /// Whether it may keep the bytes of one more message.
     #[inline]
     fn may_keep(&self, len: usize) -> bool {
-        self.kept_messages < EAGER_MESSAGES && (len == 0 || self.kept_bytes < EAGER_BYTES)
+        len == 0 || self.kept_bytes < EAGER_BYTES
     }
 
+    /// It is sent a message, and so many bytes of it.
     #[inline]
     fn keep(&mut self, len: usize) {
         self.kept_messages += 1;

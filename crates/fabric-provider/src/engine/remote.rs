@@ -115,7 +115,7 @@ impl Engine {
         let kept: Option<Box<[u8]>> = (injects && len > FEW).then(|| bytes.into());
         let bytes = kept.as_ref().map_or(here.cast_const(), |kept| kept.as_ptr());
         let address = if len > FEW { bytes as u64 } else { 0 };
-        let number = self.begin(peer, Op { to: peer, what: What::Put { bytes, len }, after, kept })?;
+        let number = self.begin(peer, Op { to: peer, what: What::Put { bytes, len }, after, _kept: kept })?;
         let flags = if data.is_some() { HAS_DATA } else { 0 };
         let head = wire::head(Kind::Put, flags, [number, data.unwrap_or(0) as u32, 0, 0]);
         self.ask(shared, access, head, address, few);
@@ -131,7 +131,7 @@ impl Engine {
         let after = After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read };
         let remote = Remote { key, offset, len: len as u64, address: 0 };
         let number =
-            self.begin(peer, Op { to: peer, what: What::Get { to: here, len, remote }, after, kept: None })?;
+            self.begin(peer, Op { to: peer, what: What::Get { to: here, len, remote }, after, _kept: None })?;
         let head = wire::head(Kind::Get, 0, [number, 0, 0, 0]);
         self.ask(shared, access, head, 0, &[]);
         Ok(())

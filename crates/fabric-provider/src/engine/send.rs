@@ -1,7 +1,7 @@
 //! Sending messages.
 
 use super::wire::{self, Kind, Offer};
-use super::{nothing, After, Bytes, Counted, Engine, Op, Shared, Waiting, What, WAITING};
+use super::{nothing, After, Bytes, Counted, Engine, Op, Shared, Waiting, What, EAGER_MESSAGES, WAITING};
 use crate::abi;
 use polyduct_message::endpoint::{Number, Sent, SHORT_BYTES};
 use polyduct_message::Head;
@@ -54,6 +54,9 @@ impl Engine {
             (Some(_), false) => Kind::TaggedOffer,
             (None, false) => Kind::PlainOffer,
         };
+        if peer.kept_messages >= EAGER_MESSAGES {
+            return Err(abi::EAGAIN);
+        }
         let head = wire::matched(kind, tag.unwrap_or(0), data);
         if matches!(kind, Kind::Tagged | Kind::Plain) {
             // SAFETY: the caller's.
@@ -73,12 +76,14 @@ impl Engine {
                 true => Bytes::Own(payload.into()),
                 false => Bytes::Lent(bytes, len),
             };
-            return self.queue_send(shared, to, head, payload, Some(after));
+            self.queue_send(shared, to, head, payload, Some(after))?;
+            self.state.peers[to as usize].keep(len);
+            return Ok(());
         }
         // SAFETY: the caller's.
         let kept: Option<Box<[u8]>> = injects.then(|| unsafe { slice(bytes, len) }.into());
         let bytes = kept.as_ref().map_or(bytes, |kept| kept.as_ptr());
-        self.offer(shared, to, head, Op { to, what: What::Offered { bytes, len }, after, kept })
+        self.offer(shared, to, head, Op { to, what: What::Offered { bytes, len }, after, _kept: kept })
     }
 
     /// Offers a long message.
@@ -94,12 +99,10 @@ impl Engine {
         let number = self.state.ops.insert(op).ok_or(abi::EAGAIN)?;
         let offer = Offer { len: len as u64, address: bytes as u64, number }.to_bytes();
         let peer = self.state.peer(to);
-        if peer.sends.is_empty() && peer.says.is_empty() && peer.may_keep(0) {
+        peer.keep(0);
+        if peer.sends.is_empty() && peer.says.is_empty() {
             match self.endpoint.send(to, head, &offer) {
-                Sent::All => {
-                    self.state.peers[to as usize].keep(0);
-                    return Ok(());
-                }
+                Sent::All => return Ok(()),
                 Sent::Gone => {
                     self.state.lose(shared, to);
                     return Ok(());
@@ -125,7 +128,7 @@ impl Engine {
         if peer.sends.len() >= WAITING {
             return Err(abi::EAGAIN);
         }
-        peer.sends.push_back(Waiting { head, payload, eager: true, after });
+        peer.sends.push_back(Waiting { head, payload, after });
         self.state.list(to);
         Ok(())
     }

@@ -22,18 +22,31 @@ use polyduct_message::{HandlerId, Head};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
+    /// A message with a tag, and its bytes.
     Tagged = 1,
+    /// A message without a tag, and its bytes.
     Plain,
+    /// A long message with a tag.
     TaggedOffer,
+    /// A long message without a tag.
     PlainOffer,
+    /// The bytes of an offer, or of a write, are to be streamed.
     Take,
+    /// They are.
     Land,
+    /// The other end has what was offered.
     Taken,
+    /// Messages that are kept no more.
     Credit,
+    /// A write.
     Put,
+    /// A read.
     Get,
+    /// The answer to a read.
     Got,
+    /// An atomic operation.
     Atomic,
+    /// The answer to a write, or to an atomic operation.
     Done,
 }
 

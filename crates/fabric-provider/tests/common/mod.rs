@@ -1,0 +1,247 @@
+//! An endpoint as a program has it: everything goes through libfabric's tables.
+
+use polyduct_fi::abi::{self, *};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+/// What waits longer has failed.
+pub const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A place for contexts: any pointer names an operation.
+pub fn context(n: usize) -> *mut c_void {
+    core::ptr::without_provenance_mut(n)
+}
+
+/// What the provider says that it is, for these hints.
+pub fn getinfo(hints: *const Info) -> Result<*mut Info, c_int> {
+    let mut info = null_mut();
+    // SAFETY: as libfabric calls it.
+    let found = unsafe {
+        let provider = &*polyduct_fi::fi_prov_ini();
+        (provider.getinfo)(abi::NEWEST, null(), null(), 0, hints, &raw mut info)
+    };
+    if found == 0 {
+        Ok(info)
+    } else {
+        Err(-found)
+    }
+}
+
+/// Frees what `getinfo` gave, as libfabric does.
+pub fn free(info: *mut Info) {
+    // SAFETY: all of it was allocated so.
+    unsafe {
+        let i = &*info;
+        libc::free((*i.domain_attr).name.cast());
+        libc::free((*i.fabric_attr).name.cast());
+        libc::free(i.tx_attr.cast());
+        libc::free(i.rx_attr.cast());
+        libc::free(i.ep_attr.cast());
+        libc::free(i.domain_attr.cast());
+        libc::free(i.fabric_attr.cast());
+        libc::free(info.cast());
+    }
+}
+
+/// An endpoint with all that it needs.
+pub struct Node {
+    fabric: *mut FabricFid,
+    pub domain: *mut DomainFid,
+    pub av: *mut AvFid,
+    pub cq: *mut CqFid,
+    pub ep: *mut EpFid,
+    /// Read and not asked for yet.
+    read: VecDeque<Result<CqTaggedEntry, Failed>>,
+}
+
+/// An operation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    pub context: *mut c_void,
+    pub error: c_int,
+    pub lacking: usize,
+}
+
+fn ok(result: c_int) {
+    assert_eq!(result, 0);
+}
+
+impl Node {
+    pub fn new() -> Node {
+        let info = getinfo(null()).unwrap();
+        let (mut fabric, mut domain, mut av, mut cq, mut ep) =
+            (null_mut(), null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: as a program does it.
+        unsafe {
+            let provider = &*polyduct_fi::fi_prov_ini();
+            ok((provider.fabric)((*info).fabric_attr, &raw mut fabric, null_mut()));
+            ok(((*(*fabric).ops).domain)(fabric, info, &raw mut domain, null_mut()));
+            ok(((*(*domain).ops).av_open)(domain, null(), &raw mut av, null_mut()));
+            let attr = CqAttr {
+                size: 0,
+                flags: 0,
+                format: CQ_FORMAT_TAGGED,
+                wait_obj: WAIT_NONE,
+                signaling_vector: 0,
+                wait_cond: 0,
+                wait_set: null_mut(),
+            };
+            ok(((*(*domain).ops).cq_open)(domain, &attr, &raw mut cq, null_mut()));
+            ok(((*(*domain).ops).endpoint)(domain, info, &raw mut ep, null_mut()));
+            let fid = ep.cast::<Fid>();
+            ok(((*(*fid).ops).bind)(fid, av.cast(), 0));
+            ok(((*(*fid).ops).bind)(fid, cq.cast(), SEND | RECV));
+            ok(((*(*fid).ops).control)(fid, CMD_ENABLE, null_mut()));
+        }
+        free(info);
+        Node { fabric, domain, av, cq, ep, read: VecDeque::new() }
+    }
+
+    /// Its address, to be told to others.
+    pub fn name(&self) -> Vec<u8> {
+        let mut len = 0;
+        // SAFETY: as a program does it.
+        unsafe {
+            let fid = self.ep.cast::<Fid>();
+            assert_eq!(((*(*self.ep).cm).getname)(fid, null_mut(), &raw mut len), -ETOOSMALL);
+            let mut name = vec![0; len];
+            ok(((*(*self.ep).cm).getname)(fid, name.as_mut_ptr().cast(), &raw mut len));
+            name
+        }
+    }
+
+    /// Learns of another; what it is called from now on.
+    pub fn insert(&self, name: &[u8]) -> u64 {
+        let mut address = 0;
+        // SAFETY: as a program does it.
+        let inserted = unsafe {
+            ((*(*self.av).ops).insert)(self.av, name.as_ptr().cast(), 1, &raw mut address, 0, null_mut())
+        };
+        assert_eq!(inserted, 1);
+        address
+    }
+
+    /// Receives with a tag; [`EAGAIN`] and the like come back.
+    pub fn trecv(&self, to: &mut [u8], from: u64, tag: u64, ignore: u64, n: usize) -> isize {
+        // SAFETY: the caller keeps the memory until it is told.
+        unsafe {
+            let ops = &*(*self.ep).tagged;
+            (ops.recv)(self.ep, to.as_mut_ptr().cast(), to.len(), null_mut(), from, tag, ignore, context(n))
+        }
+    }
+
+    pub fn tsend(&self, bytes: &[u8], to: u64, tag: u64, n: usize) -> isize {
+        // SAFETY: as above.
+        unsafe {
+            let ops = &*(*self.ep).tagged;
+            (ops.send)(self.ep, bytes.as_ptr().cast(), bytes.len(), null_mut(), to, tag, context(n))
+        }
+    }
+
+    /// Looks, claims or discards.
+    pub fn trecvmsg(&self, to: &mut [u8], tag: u64, flags: u64, n: usize) -> isize {
+        let iov = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        let msg = MsgTagged {
+            iov: &raw const iov,
+            desc: null_mut(),
+            iov_count: 1,
+            addr: ADDR_UNSPEC,
+            tag,
+            ignore: 0,
+            context: context(n),
+            data: 0,
+        };
+        // SAFETY: as above.
+        unsafe { ((*(*self.ep).tagged).recvmsg)(self.ep, &msg, flags) }
+    }
+
+    /// One look at the queue.
+    pub fn look(&mut self) -> bool {
+        let mut entries = [const { core::mem::MaybeUninit::<CqTaggedEntry>::uninit() }; 8];
+        // SAFETY: as a program does it; so many entries were written as it says.
+        unsafe {
+            let ops = &*(*self.cq).ops;
+            let found = (ops.read)(self.cq, entries.as_mut_ptr().cast(), 8);
+            match found as c_int {
+                n if n > 0 => {
+                    self.read.extend(entries[..n as usize].iter().map(|entry| Ok(entry.assume_init())))
+                }
+                n if n == -EAVAIL => {
+                    let mut entry: CqErrEntry = core::mem::zeroed();
+                    assert_eq!((ops.readerr)(self.cq, &raw mut entry, 0), 1);
+                    let CqErrEntry { op_context: context, err: error, olen: lacking, .. } = entry;
+                    self.read.push_back(Err(Failed { context, error, lacking }));
+                }
+                n => assert_eq!(n, -EAGAIN),
+            }
+            found as c_int != -EAGAIN
+        }
+    }
+
+    /// What was told, if anything.
+    pub fn told(&mut self) -> Option<Result<CqTaggedEntry, Failed>> {
+        self.read.pop_front()
+    }
+
+    pub fn mr(&self, memory: &mut [u8], access: u64, key: u64) -> Result<*mut MrFid, c_int> {
+        let mut mr = null_mut();
+        // SAFETY: as a program does it.
+        let result = unsafe {
+            ((*(*self.domain).mr).reg)(
+                self.domain.cast(),
+                memory.as_ptr().cast(),
+                memory.len(),
+                access,
+                0,
+                key,
+                0,
+                &raw mut mr,
+                null_mut(),
+            )
+        };
+        if result == 0 {
+            Ok(mr)
+        } else {
+            Err(-result)
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for fid in
+            [self.ep.cast::<Fid>(), self.cq.cast(), self.av.cast(), self.domain.cast(), self.fabric.cast()]
+        {
+            // SAFETY: as a program does it.
+            ok(unsafe { ((*(*fid).ops).close)(fid) });
+        }
+    }
+}
+
+/// Ends an object.
+pub fn close<T>(object: *mut T) {
+    let fid = object.cast::<Fid>();
+    // SAFETY: as a program does it.
+    ok(unsafe { ((*(*fid).ops).close)(fid) });
+}
+
+/// Looks at all queues until each node has been told so many things; those, for each.
+pub fn until_told(nodes: &mut [&mut Node], counts: &[usize]) -> Vec<Vec<Result<CqTaggedEntry, Failed>>> {
+    let (start, mut told) = (Instant::now(), vec![Vec::new(); nodes.len()]);
+    while told.iter().zip(counts).any(|(told, count)| told.len() < *count) {
+        for (node, told) in nodes.iter_mut().zip(&mut told) {
+            node.look();
+            while let Some(one) = node.told() {
+                told.push(one);
+            }
+        }
+        assert!(
+            start.elapsed() < WATCHDOG,
+            "told so far: {:?}",
+            told.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+    told
+}

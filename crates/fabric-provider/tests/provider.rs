@@ -1,0 +1,428 @@
+//! The provider as programs see it, by libfabric's tables.
+
+mod common;
+
+use common::{close, context, free, getinfo, until_told, Failed, Node};
+use polyduct_fi::abi::{self, *};
+use std::collections::VecDeque;
+use std::ptr::{null, null_mut};
+
+fn pair() -> (Node, Node, u64, u64) {
+    let (a, b) = (Node::new(), Node::new());
+    let (to_b, to_a) = (a.insert(&b.name()), b.insert(&a.name()));
+    (a, b, to_b, to_a)
+}
+
+/// Both look at their queues so many times.
+fn look(a: &mut Node, b: &mut Node, times: usize) {
+    for _ in 0..times {
+        a.look();
+        b.look();
+    }
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn what_cannot_be_had_is_not_offered() {
+    let usual = getinfo(null()).unwrap();
+    let met = |change: &dyn Fn(&mut Info, &mut TxAttr, &mut EpAttr, &mut DomainAttr)| {
+        // SAFETY: what the provider made.
+        let (mut tx, mut ep, mut domain) =
+            unsafe { (*(*usual).tx_attr, *(*usual).ep_attr, *(*usual).domain_attr) };
+        domain.threading = abi::THREAD_DOMAIN;
+        let mut info = Info {
+            next: null_mut(),
+            caps: TAGGED,
+            mode: 0,
+            addr_format: 0,
+            src_addrlen: 0,
+            dest_addrlen: 0,
+            src_addr: null_mut(),
+            dest_addr: null_mut(),
+            handle: null_mut(),
+            tx_attr: null_mut(),
+            rx_attr: null_mut(),
+            ep_attr: null_mut(),
+            domain_attr: null_mut(),
+            fabric_attr: null_mut(),
+            nic: null_mut(),
+        };
+        change(&mut info, &mut tx, &mut ep, &mut domain);
+        (info.tx_attr, info.ep_attr, info.domain_attr) = (&raw mut tx, &raw mut ep, &raw mut domain);
+        let found = getinfo(&info)?;
+        // SAFETY: as above.
+        let said =
+            unsafe { ((*found).caps, (*(*found).domain_attr).threading, (*(*found).domain_attr).mr_mode) };
+        free(found);
+        Ok::<_, i32>(said)
+    };
+    let (caps, threading, mr_mode) = met(&|_, _, _, _| ()).unwrap();
+    assert_eq!((caps & (SEND | RECV | TAGGED), threading), (SEND | RECV | TAGGED, THREAD_DOMAIN));
+    assert_eq!((caps & (MSG | RMA | ATOMIC), mr_mode), (0, 0));
+    assert_eq!(met(&|_, _, _, domain| domain.mr_mode = MR_BASIC).unwrap().2, MR_BASIC);
+    type Change = dyn Fn(&mut Info, &mut TxAttr, &mut EpAttr, &mut DomainAttr);
+    let not: [&Change; 9] = [
+        &|info, _, _, _| info.caps = 1 << 6,
+        &|info, _, _, _| info.addr_format = 2,
+        &|_, tx, _, _| tx.inject_size = 1 << 20,
+        &|_, tx, _, _| tx.msg_order = ORDER_STRICT,
+        &|_, tx, _, _| tx.iov_limit = 100,
+        &|_, _, ep, _| ep.kind = 1,
+        &|_, _, ep, _| ep.tx_ctx_cnt = 2,
+        &|_, _, _, domain| domain.data_progress = PROGRESS_AUTO,
+        &|_, _, _, domain| domain.name = c"eth0".as_ptr().cast_mut(),
+    ];
+    for (n, change) in not.into_iter().enumerate() {
+        assert_eq!(met(change), Err(ENODATA), "change {n}");
+    }
+    free(usual);
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_whole_and_say_who_sent_them() {
+    let (mut a, mut b, to_b, to_a) = pair();
+    for (n, len) in [0, 1, 8, 32, 33, 4000, 8192, 8193, 70_000, 3_000_001].into_iter().enumerate() {
+        for early in [true, false] {
+            let (sent, mut got) = (bytes(len as u64, len), vec![0xaa; len + 3]);
+            if early {
+                assert_eq!(b.trecv(&mut got, to_a, 7, 0, 2), 0);
+            }
+            assert_eq!(a.tsend(&sent, to_b, 7, 1), 0);
+            if !early {
+                // It is there, and waits.
+                look(&mut a, &mut b, 100);
+                assert_eq!(b.trecv(&mut got, ADDR_UNSPEC, 0, u64::MAX, 2), 0);
+            }
+            let told = until_told(&mut [&mut a, &mut b], &[1, 1]);
+            let (of_a, of_b) = (told[0][0].unwrap(), told[1][0].unwrap());
+            assert_eq!((of_a.op_context, of_a.flags & (SEND | TAGGED)), (context(1), SEND | TAGGED));
+            assert_eq!((of_b.op_context, of_b.flags & (RECV | TAGGED)), (context(2), RECV | TAGGED));
+            assert_eq!((of_b.len, of_b.tag), (len, 7), "case {n}");
+            assert!(got[..len] == sent[..] && got[len..] == [0xaa; 3], "case {n}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_cut_and_said_to_be() {
+    let (mut a, mut b, to_b, to_a) = pair();
+    for len in [100, 100_000] {
+        let (sent, mut got) = (bytes(1, len), vec![0; len - 10]);
+        assert_eq!(a.tsend(&sent, to_b, 1, 1), 0);
+        assert_eq!(b.trecv(&mut got, to_a, 1, 0, 2), 0);
+        let told = until_told(&mut [&mut a, &mut b], &[1, 1]);
+        assert_eq!(told[1][0].unwrap_err(), Failed { context: context(2), error: ETRUNC, lacking: 10 });
+        assert!(told[0][0].is_ok() && got == sent[..len - 10]);
+    }
+}
+
+#[test]
+fn messages_are_looked_at_claimed_discarded_and_receives_taken_back() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut got = vec![0; 30_000];
+    let one = |b: &mut Node| until_told(&mut [b], &[1]).remove(0).remove(0);
+    assert_eq!(b.trecvmsg(&mut got, 5, PEEK, 9), 0);
+    assert_eq!(one(&mut b).unwrap_err().error, ENOMSG);
+    let sent: Vec<_> = [20, 20_000, 30, 40].map(|len| bytes(len as u64, len)).into();
+    for bytes in &sent {
+        assert_eq!(a.tsend(bytes, to_b, 5, 1), 0);
+    }
+    // Until they have come.
+    loop {
+        assert_eq!(b.trecvmsg(&mut got, 5, PEEK, 9), 0);
+        match one(&mut b) {
+            Ok(entry) => break assert_eq!((entry.len, entry.op_context), (20, context(9))),
+            Err(failed) => assert_eq!(failed.error, ENOMSG),
+        }
+    }
+    look(&mut a, &mut b, 1000);
+    assert_eq!(b.trecvmsg(&mut got, 5, PEEK | CLAIM, 3), 0);
+    assert_eq!(one(&mut b).unwrap().len, 20);
+    assert_eq!(b.trecvmsg(&mut got, 5, PEEK | CLAIM, 4), 0);
+    assert_eq!(one(&mut b).unwrap().len, 20_000, "the first is claimed");
+    assert_eq!(b.trecvmsg(&mut got, 5, PEEK | DISCARD, 5), 0);
+    assert_eq!(one(&mut b).unwrap().len, 30);
+    assert_eq!(b.trecvmsg(&mut got, 0, CLAIM, 4), 0);
+    let told = until_told(&mut [&mut a, &mut b], &[4, 1]);
+    assert_eq!(told[1][0].unwrap().len, 20_000);
+    assert!(got[..20_000] == sent[1][..]);
+    assert_eq!(b.trecvmsg(&mut got, 0, CLAIM | DISCARD, 3), 0);
+    assert_eq!(one(&mut b).unwrap().len, 20);
+    assert_eq!(b.trecvmsg(&mut got, 0, CLAIM, 3), -(ENOENT as isize));
+    let mut rest = vec![0; 40];
+    assert_eq!(b.trecv(&mut rest, ADDR_UNSPEC, 5, 0, 6), 0);
+    assert_eq!(one(&mut b).unwrap().len, 40);
+    assert_eq!(rest, sent[3]);
+    assert_eq!(b.trecv(&mut rest, ADDR_UNSPEC, 5, 0, 7), 0);
+    // SAFETY: as a program does it.
+    unsafe { assert_eq!(((*(*b.ep).ops).cancel)(b.ep.cast(), context(7)), 0) };
+    assert_eq!(one(&mut b).unwrap_err(), Failed { context: context(7), error: ECANCELED, lacking: 0 });
+}
+
+#[test]
+fn a_receive_of_several_messages_takes_them_one_behind_the_other() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 1000];
+    // SAFETY: as a program does it.
+    unsafe {
+        let (least, fid) = (200_usize, b.ep.cast::<Fid>());
+        let ops = &*(*b.ep).ops;
+        let set = (ops.setopt)(fid, OPT_ENDPOINT, OPT_MIN_MULTI_RECV, (&raw const least).cast(), 8);
+        assert_eq!(set, 0);
+        let iov = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: 1000 };
+        let (desc, addr, context) = (null_mut(), ADDR_UNSPEC, context(4));
+        let msg = Msg { iov: &raw const iov, desc, iov_count: 1, addr, context, data: 0 };
+        assert_eq!(((*(*b.ep).msg).recvmsg)(b.ep, &msg, MULTI_RECV), 0);
+        for n in 0..3_u64 {
+            let bytes = bytes(n, 300);
+            assert_eq!(((*(*a.ep).msg).inject)(a.ep, bytes.as_ptr().cast(), 300, to_b), 0);
+        }
+    }
+    let told = until_told(&mut [&mut a, &mut b], &[0, 3]);
+    for (n, entry) in told[1].iter().enumerate() {
+        let entry = entry.unwrap();
+        assert_eq!((entry.op_context, entry.len), (context(4), 300));
+        assert_eq!(entry.buf, memory[300 * n..].as_mut_ptr().cast());
+        assert_eq!(entry.flags & MULTI_RECV != 0, n == 2, "with the last, the memory is the program's");
+        assert!(memory[300 * n..300 * (n + 1)] == bytes(n as u64, 300)[..]);
+    }
+}
+
+/// Any sends, received in any way, by what MPI's rules say which goes where.
+#[test]
+fn any_messages_find_the_receives_that_they_should() {
+    for seed in 0..30_u64 {
+        let mut x = seed * 7919 + 1;
+        let mut pick = |n: u64| {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (x >> 33) % n
+        };
+        let (mut a, mut b, to_b, to_a) = pair();
+        let lens = [0, 5, 31, 32, 33, 900, 8192, 8193, 40_000, 150_000];
+        let plan: Vec<(u64, usize)> =
+            (0..120).map(|_| (pick(4), lens[pick(lens.len() as u64) as usize])).collect();
+        let sent: Vec<_> = plan.iter().enumerate().map(|(n, &(_, len))| bytes(n as u64 + 1, len)).collect();
+        // The messages that have not been received, in their order, and the receives that have none.
+        let mut memory: Vec<Vec<u8>> = plan.iter().map(|_| vec![0; 150_000]).collect();
+        let (mut next, mut posted, mut waiting, mut expected) = (0, 0, VecDeque::new(), vec![None; 120]);
+        let mut receives: VecDeque<(usize, u64, u64)> = VecDeque::new();
+        while next < plan.len() || posted < plan.len() {
+            if pick(2) == 0 && next < plan.len() {
+                match a.tsend(&sent[next], to_b, plan[next].0, next) {
+                    0 => {
+                        let tag = plan[next].0;
+                        match receives.iter().position(|&(_, t, ignore)| (t ^ tag) & !ignore == 0) {
+                            Some(at) => expected[receives.remove(at).unwrap().0] = Some(next),
+                            None => waiting.push_back(next),
+                        }
+                        next += 1;
+                    }
+                    again => assert_eq!(again, -(EAGAIN as isize)),
+                }
+            } else if posted < plan.len() {
+                // As many of each tag as there are messages, so that all are received.
+                let tag = plan[posted].0;
+                let (tag, ignore) = if pick(5) == 0 && next == plan.len() { (0, u64::MAX) } else { (tag, 0) };
+                let fits = |n: &usize| (plan[*n].0 ^ tag) & !ignore == 0;
+                // One for anything takes what a later one wants: only where all that come are known.
+                match waiting.iter().position(fits) {
+                    Some(at) => expected[posted] = waiting.remove(at),
+                    None => receives.push_back((posted, tag, ignore)),
+                }
+                let from = if pick(2) == 0 { to_a } else { ADDR_UNSPEC };
+                // What was sent must have come before, so that what is expected is what happens.
+                look(&mut a, &mut b, 200);
+                assert_eq!(b.trecv(&mut memory[posted], from, tag, ignore, posted), 0);
+                posted += 1;
+            }
+        }
+        let done = expected.iter().filter(|n| n.is_some()).count();
+        let mut received = 0;
+        let told = until_told(&mut [&mut a, &mut b], &[0, done]);
+        for entry in &told[1] {
+            let entry = entry.unwrap();
+            let at = entry.op_context as usize;
+            let n = expected[at].unwrap_or_else(|| panic!("seed {seed}: receive {at} should wait"));
+            assert!(memory[at][..entry.len] == sent[n][..], "seed {seed}: receive {at}, message {n}");
+            received += 1;
+        }
+        assert_eq!(received, done);
+        // Some that are long wait for a receive that never comes: they are the program's when it ends.
+        for (at, _, _) in receives {
+            // SAFETY: as a program does it.
+            unsafe { ((*(*b.ep).ops).cancel)(b.ep.cast(), context(at)) };
+        }
+    }
+}
+
+/// A receiver that receives nothing keeps a bounded number of bytes, and gets all of it in the end.
+#[test]
+fn a_receiver_that_receives_nothing_is_not_buried() {
+    let (mut a, mut b, to_b, to_a) = pair();
+    let message = bytes(3, 8000);
+    let (mut sent, mut refused) = (0_usize, 0);
+    while refused < 10_000 && sent < 100_000 {
+        match a.tsend(&message, to_b, 1, sent) {
+            0 => sent += 1,
+            again => {
+                assert_eq!(again, -(EAGAIN as isize));
+                refused += 1;
+                look(&mut a, &mut b, 1);
+            }
+        }
+        if sent.is_multiple_of(64) {
+            look(&mut a, &mut b, 1);
+        }
+    }
+    let mut got = vec![0; 8000];
+    for n in 0..sent {
+        assert_eq!(b.trecv(&mut got, to_a, 1, 0, n), 0);
+        let told = until_told(&mut [&mut a, &mut b], &[0, 1]);
+        assert_eq!(told[1][0].unwrap().op_context, context(n));
+        assert!(got == message, "message {n} of {sent}");
+    }
+    // Memory of this process, of both ends, at its largest.
+    let peak = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak: u64 = peak
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(sent > 2_000 && peak < 600 << 10, "{sent} messages, {peak} KiB");
+}
+
+#[test]
+fn registered_memory_is_read_and_written_and_nothing_else_is() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 300_000];
+    let all = REMOTE_READ | REMOTE_WRITE;
+    let mr = b.mr(&mut memory, all, 77).unwrap();
+    assert_eq!(b.mr(&mut [0; 8], all, 77), Err(ENOKEY), "the key is taken");
+    let mut small = vec![0; 64];
+    let only = b.mr(&mut small, REMOTE_READ, 78).unwrap();
+    let write = |a: &Node, bytes: &[u8], offset: u64, key: u64, n: usize| {
+        // SAFETY: as a program does it.
+        unsafe {
+            let ops = &*(*a.ep).rma;
+            (ops.write)(a.ep, bytes.as_ptr().cast(), bytes.len(), null_mut(), to_b, offset, key, context(n))
+        }
+    };
+    let read = |a: &Node, bytes: &mut [u8], offset: u64, key: u64, n: usize| {
+        // SAFETY: as a program does it.
+        unsafe {
+            let ops = &*(*a.ep).rma;
+            (ops.read)(
+                a.ep,
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                null_mut(),
+                to_b,
+                offset,
+                key,
+                context(n),
+            )
+        }
+    };
+    for (n, len) in [1, 100, 8000, 9000, 200_000].into_iter().enumerate() {
+        let (sent, mut back) = (bytes(len as u64, len), vec![0; len]);
+        assert_eq!(write(&a, &sent, 50, 77, n), 0);
+        let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
+        assert_eq!(told[0][0].unwrap().flags & (RMA | WRITE), RMA | WRITE);
+        assert!(memory[50..50 + len] == sent[..]);
+        assert_eq!(read(&a, &mut back, 50, 77, n), 0);
+        let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
+        assert_eq!((told[0][0].unwrap().op_context, told[0][0].unwrap().flags & READ), (context(n), READ));
+        assert!(back == sent);
+    }
+    let before = memory.clone();
+    let mut back = vec![0; 100];
+    for (result, error) in [
+        (write(&a, &[1; 9], 0, 79, 1), libc::EKEYREJECTED),
+        (write(&a, &[1; 9], 299_992, 77, 2), EINVAL),
+        (write(&a, &[1; 9], u64::MAX, 77, 3), EINVAL),
+        (write(&a, &[1; 9], 0, 78, 4), EACCES),
+        (read(&a, &mut back, 299_901, 77, 5), EINVAL),
+    ] {
+        assert_eq!(result, 0);
+        let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
+        assert_eq!(told[0][0].unwrap_err().error, error);
+    }
+    assert!(memory == before && small == vec![0; 64]);
+    close(mr);
+    close(only);
+    assert_eq!(read(&a, &mut back, 0, 77, 6), 0);
+    let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
+    assert_eq!(told[0][0].unwrap_err().error, libc::EKEYREJECTED);
+}
+
+#[test]
+fn atomics_add_up() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 80];
+    let mr = b.mr(&mut memory, REMOTE_READ | REMOTE_WRITE, 5).unwrap();
+    let (u64_type, sum, cswap) = (7, 2, 12);
+    let operands: Vec<u8> = (1..=10_u64).flat_map(u64::to_ne_bytes).collect();
+    let mut before = vec![0xff; 80];
+    for n in 0..50_usize {
+        // SAFETY: as a program does it.
+        let result = unsafe {
+            let ops = &*(*a.ep).atomic;
+            let (at, to) = (operands.as_ptr().cast(), before.as_mut_ptr().cast());
+            (ops.readwrite)(a.ep, at, 10, null_mut(), to, null_mut(), to_b, 0, 5, u64_type, sum, context(n))
+        };
+        assert_eq!(result, 0);
+        assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
+        let expected: Vec<u8> = (1..=10_u64).flat_map(|k| (k * n as u64).to_ne_bytes()).collect();
+        assert_eq!(before, expected);
+    }
+    let (compare, operand, mut result) = (500_u64.to_ne_bytes(), 7_u64.to_ne_bytes(), [0; 8]);
+    // SAFETY: as a program does it.
+    let began = unsafe {
+        let (ops, none) = (&*(*a.ep).atomic, null_mut());
+        let (at, with, to) = (operand.as_ptr().cast(), compare.as_ptr().cast(), result.as_mut_ptr().cast());
+        (ops.compwrite)(a.ep, at, 1, none, with, none, to, none, to_b, 72, 5, u64_type, cswap, context(1))
+    };
+    assert_eq!(began, 0);
+    assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
+    assert_eq!((u64::from_ne_bytes(result), &memory[72..]), (500, &operand[..]));
+    close(mr);
+}
+
+#[test]
+fn who_is_gone_is_told() {
+    let (mut a, mut b, to_b, to_a) = pair();
+    let mut got = [0; 8];
+    assert_eq!((a.tsend(&[1; 8], to_b, 1, 1), b.trecv(&mut got, to_a, 1, 0, 2)), (0, 0));
+    until_told(&mut [&mut a, &mut b], &[1, 1]);
+    // It is offered, and nobody comes for it.
+    let long = vec![1; 50_000];
+    assert_eq!(a.tsend(&long, to_b, 2, 3), 0);
+    drop(b);
+    let told = until_told(&mut [&mut a], &[1]);
+    assert_eq!(told[0][0].unwrap_err().error, EHOSTUNREACH);
+    assert_eq!(a.tsend(&[1; 8], to_b, 1, 4), 0);
+    assert_eq!(until_told(&mut [&mut a], &[1])[0][0].unwrap_err().error, EHOSTUNREACH);
+    // What was sent by one that is gone is received.
+    let (mut c, d) = (Node::new(), Node::new());
+    let (to_c, to_d) = (d.insert(&c.name()), c.insert(&d.name()));
+    assert_eq!(d.tsend(&[9; 8], to_c, 1, 1), 0);
+    drop(d);
+    assert_eq!(c.trecv(&mut got, to_d, 1, 0, 2), 0);
+    assert!(until_told(&mut [&mut c], &[1])[0][0].is_ok());
+    assert_eq!(got, [9; 8]);
+}
