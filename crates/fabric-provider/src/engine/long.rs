@@ -76,7 +76,7 @@ impl Engine {
         while let Some(mut pull) = self.state.pulls.pop_front() {
             let n = PIECE.min(pull.len - pull.done);
             if n > 0 && !self.fetch(&pull, n) {
-                let unit = self.endpoint.place_of(pull.from).map(|place| place.unit);
+                let unit = self.endpoint.unit_of(pull.from);
                 self.state.have_streamed(shared, pull, unit);
                 continue;
             }

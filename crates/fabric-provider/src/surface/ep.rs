@@ -79,8 +79,8 @@ pub unsafe extern "C" fn open2(
         let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
         let network = match network() {
             Ok(network) => network,
-            Err(error) => {
-                tracing::error!(%error, "no network");
+            Err(why) => {
+                tracing::error!(why, "no network");
                 return -abi::EINVAL;
             }
         };
@@ -120,13 +120,12 @@ fn fid(context: *mut c_void) -> EpFid {
 }
 
 /// The network of the job, where there is a key for it.
-fn network() -> Result<Option<Network>, KeyError> {
-    let trust = match Trust::from_env() {
-        Ok(trust) => trust,
-        Err(KeyError::Missing) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    Ok(Network::here(trust))
+fn network() -> Result<Option<Network>, String> {
+    match Trust::from_env() {
+        Ok(trust) => Network::here(trust).map(Some).map_err(|e| e.to_string()),
+        Err(KeyError::Missing) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {

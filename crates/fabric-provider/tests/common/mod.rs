@@ -70,6 +70,7 @@ fn ok(result: c_int) {
 
 impl Node {
     pub fn new() -> Node {
+        crate::init();
         let info = getinfo(null()).unwrap();
         let (mut fabric, mut domain, mut av, mut cq, mut ep) =
             (null_mut(), null_mut(), null_mut(), null_mut(), null_mut());

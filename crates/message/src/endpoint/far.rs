@@ -3,13 +3,14 @@
 use super::{Sent, SHORT, STREAM};
 use crate::engine::{self, Send as Outgoing};
 use crate::hash::fnv1a;
-use crate::link::key::Trust;
+use crate::link::key::{self, Trust};
 use crate::link::net::config::{NetConfig, NetEvent, Transport};
 use crate::link::net::endpoint::NetEndpoint;
 use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Head, Order};
 use crate::MessageError;
 use bytes::Bytes;
+use polyduct_os::OsError;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const AT_ONCE: usize = 64;
 /// The address of this host under which others reach it, where it has several.
 pub const ADDRESS_VARIABLE: &str = "POLYDUCT_ADDRESS";
+/// 0 has endpoints of one host use the network: for tests and comparisons.
+pub const NEAR_VARIABLE: &str = "POLYDUCT_NEAR";
 /// Bytes of the longest payload.
 const MAX_PAYLOAD: u64 = 1 << 40;
 
@@ -29,21 +32,38 @@ pub struct Network {
     pub trust: Trust,
     /// The address of this host under which the others reach it.
     pub ip: IpAddr,
+    /// Endpoints of different numbers use the network though they are on one host: for tests and comparisons.
+    pub apart: u64,
 }
 
 impl Network {
-    /// The network of this job, under the address of this host that most others reach.
-    pub fn here(trust: Trust) -> Option<Network> {
+    /// The network of this job, under the address in [`ADDRESS_VARIABLE`] or else the one that leads to most
+    /// others. With 0 in [`NEAR_VARIABLE`] those of one host use it, too.
+    ///
+    /// # Errors
+    /// What the system refuses; what is no address.
+    pub fn here(trust: Trust) -> Result<Network, MessageError> {
+        let apart = match std::env::var(NEAR_VARIABLE).is_ok_and(|near| near == "0") {
+            true => {
+                let mut drawn = [0; 8];
+                key::random(&mut drawn)?;
+                u64::from_le_bytes(drawn)
+            }
+            false => 0,
+        };
         // Connecting a datagram socket sends nothing; it only asks for the way.
         let way = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
             socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
             socket.local_addr()
         });
         let ip = match std::env::var(ADDRESS_VARIABLE) {
-            Ok(said) => said.parse().ok(),
-            Err(_) => way.ok().map(|at| at.ip()),
+            Ok(name) => {
+                name.parse().map_err(|_| OsError::BadName { name, reason: "it is no address of a host" })?
+            }
+            // Without a way anywhere there is nobody but this host.
+            Err(_) => way.map_or(Ipv4Addr::LOCALHOST.into(), |at| at.ip()),
         };
-        ip.map(|ip| Network { trust, ip })
+        Ok(Network { trust, ip, apart })
     }
 }
 

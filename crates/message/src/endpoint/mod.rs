@@ -13,7 +13,7 @@ mod door;
 mod far;
 mod place;
 
-pub use far::{Lent, Network};
+pub use far::{Lent, Network, ADDRESS_VARIABLE, NEAR_VARIABLE};
 pub use place::{Place, PLACE_BYTES};
 
 use crate::domain::host_map::HostId;
@@ -62,8 +62,8 @@ enum Way {
     Itself,
     /// By shared memory; the senders once there is a link.
     Near(Option<Box<Out>>),
-    /// By the network.
-    Far,
+    /// By the network, which knows it by this number.
+    Far(u32),
     /// Not at all: it is on another host, and one of the two has no network.
     Nowhere,
 }
@@ -160,7 +160,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             [0, 4, 8].map(|at| u32::from_le_bytes([drawn[at], drawn[at + 1], drawn[at + 2], drawn[at + 3]]));
         let bell = Arc::new(Bell::create(1)?);
         // Where the system does not say which host this is, all others are far.
-        let host = HostId::of_this_process(0);
+        let host = HostId::of_this_process(network.as_ref().map_or(0, |network| network.apart));
         let unit = a.min(u32::MAX - 1);
         let net = network.map(|network| Far::start(&network, unit, &bell, give)).transpose()?;
         let at = net.as_ref().map(Far::listens_at);
@@ -187,9 +187,12 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         &self.place
     }
 
-    /// The place of another endpoint, where it is known.
-    pub fn place_of(&self, peer: Number) -> Option<&Place> {
-        self.peers.get(peer as usize)?.place.as_ref()
+    /// The number by which the network knows a peer, where that is how it is reached.
+    pub fn unit_of(&self, peer: Number) -> Option<u32> {
+        match self.peers.get(peer as usize)?.way {
+            Way::Far(unit) => Some(unit),
+            _ => None,
+        }
     }
 
     /// The number of the endpoint at a place, from now on. Reaches nobody yet.
@@ -203,10 +206,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         let way = match (place == &self.place, place.host) {
             (true, _) => Way::Itself,
             (_, Some(host)) if self.place.host == Some(host) => Way::Near(None),
-            _ if self.net.is_some() && place.at.is_some() => Way::Far,
+            _ if self.net.is_some() && place.at.is_some() => Way::Far(place.unit),
             _ => Way::Nowhere,
         };
-        if let (Way::Far, Some(net), Some(at)) = (&way, &self.net, place.at) {
+        if let (Way::Far(_), Some(net), Some(at)) = (&way, &self.net, place.at) {
             net.introduce(place.unit, at);
             match self.by_unit.get(&place.unit) {
                 // It came before its place was told.
@@ -263,20 +266,20 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         if peer.gone != Gone::No {
             return Sent::Gone;
         }
-        match (&peer.way, &peer.place) {
-            (Way::Itself, _) => {
+        match peer.way {
+            Way::Itself => {
                 self.itself.push_back((head, payload.to_vec()));
                 Sent::All
             }
-            (Way::Near(_), _) => match self.connect(to) {
+            Way::Near(_) => match self.connect(to) {
                 Sent::All => self.send(to, head, payload),
                 other => other,
             },
-            (Way::Far, Some(place)) => match &self.net {
-                Some(net) => net.send(place.unit, head, payload),
+            Way::Far(unit) => match &self.net {
+                Some(net) => net.send(unit, head, payload),
                 None => Sent::Gone,
             },
-            _ => Sent::Gone,
+            Way::Nowhere => Sent::Gone,
         }
     }
 
@@ -370,12 +373,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                 self.itself.push_back((stream.head, rest(0).to_vec()));
                 Sent::All
             }
-            Way::Far => match (&self.net, &peer.place) {
+            Way::Far(unit) => match &self.net {
                 // SAFETY: the caller's.
-                (Some(net), Some(place)) => unsafe {
-                    net.stream(place.unit, stream.head, bytes, stream.len, &mut stream.lent)
-                },
-                _ => Sent::Gone,
+                Some(net) => unsafe { net.stream(*unit, stream.head, bytes, stream.len, &mut stream.lent) },
+                None => Sent::Gone,
             },
             Way::Nowhere => Sent::Gone,
         }
@@ -456,7 +457,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             *by_unit.entry(unit).or_insert_with(|| {
                 peers.push(Peer {
                     place: None,
-                    way: Way::Far,
+                    way: Way::Far(unit),
                     links: Vec::new(),
                     process: None,
                     gone: Gone::No,
