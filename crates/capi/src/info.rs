@@ -59,6 +59,8 @@ pub struct Part {
     pub changes: i32,
     pub local_shape: [i64; MAX_DIMS],
     pub local_strides: [i64; MAX_DIMS],
+    pub lo: [i64; MAX_DIMS],
+    pub hi: [i64; MAX_DIMS],
     pub offset: usize,
     pub len: usize,
     pub open_dim: i32,
@@ -96,6 +98,8 @@ impl Part {
             changes,
             local_shape: [0; MAX_DIMS],
             local_strides: [0; MAX_DIMS],
+            lo: [0; MAX_DIMS],
+            hi: [0; MAX_DIMS],
             offset: 0,
             len: 0,
             open_dim,
@@ -109,6 +113,13 @@ impl Part {
             Ok(strides) => self.local_strides = row(strides.as_slice()),
             Err(LayoutError::NoStrides { .. }) => {}
             Err(e) => return Err(e.into()),
+        }
+        // Of layouts that deal elements round a unit may have any number.
+        if mapping.boxes_iter(unit.into())?.take(2).count() == 1 {
+            if let [only] = &mapping.boxes_with_halo(unit.into())?[..] {
+                
+                (self.lo, self.hi) = (row(only.lo.as_slice()), row(only.hi.as_slice()));
+            }
         }
         (self.offset, self.len) = (at.start, at.len());
         Ok(self)

@@ -327,6 +327,8 @@ typedef struct polyduct_part {
     int32_t changes;    /* enum polyduct_changes */
     int64_t local_shape[POLYDUCT_MAX_DIMS];   /* Of this unit's part, its halo included. */
     int64_t local_strides[POLYDUCT_MAX_DIMS]; /* In elements; all 0 where a part is packed. */
+    int64_t lo[POLYDUCT_MAX_DIMS]; /* The box of the whole array that the part is, its halo included, from here … */
+    int64_t hi[POLYDUCT_MAX_DIMS]; /* … up to below; all 0 where it is several boxes, or none. */
     size_t offset;      /* Where the part begins in the memory of a step, in bytes: 0 but for bundles. */
     size_t len;         /* Bytes of the part. */
     int32_t open_dim;   /* The dimension that is open; -1 if none is. */
