@@ -155,7 +155,8 @@ pub unsafe extern "C" fn polyduct_open_write_arrays(
             let url = text("url", url)?;
             let arrays = several("arrays", arrays, count)?;
             let (open, place, _) = options::open(url, given, &guard)?;
-            let arrays: Vec<Array> = arrays.iter().map(|array| array.read(&place)).collect::<Result<_, _>>()?;
+            let arrays: Vec<Array> =
+                arrays.iter().map(|array| array.read(&place)).collect::<Result<_, _>>()?;
             let url = real_url(url, Mode::Write.variable());
             give(port, &url, guard, place, || Ok(State::Idle(Box::new(open.write_arrays(&arrays)?))))
         }

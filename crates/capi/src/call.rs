@@ -84,7 +84,9 @@ pub unsafe extern "C" fn polyduct_call_result(this: Handle, result: *mut Mail) -
         unsafe { mail::check(result) }?;
         // What was fetched would be waited for in vain.
         if this.fetched.swap(true, Ordering::AcqRel) {
-            return Err(Failure::misuse("the call's result was fetched before, or another thread waits for it"));
+            return Err(Failure::misuse(
+                "the call's result was fetched before, or another thread waits for it",
+            ));
         }
         let mut weak = None;
         let waited = this.domain.run(|domain| {

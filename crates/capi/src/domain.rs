@@ -36,10 +36,7 @@ impl Domain {
     }
 
     /// Runs a call.
-    pub fn run<T>(
-        &self,
-        f: impl FnOnce(&message::Domain) -> Result<T, MessageError>,
-    ) -> Result<T, Failure> {
+    pub fn run<T>(&self, f: impl FnOnce(&message::Domain) -> Result<T, MessageError>) -> Result<T, Failure> {
         let domain = self.joined().ok_or_else(left)?;
         self.guard.run(|| match f(&domain) {
             // By another thread, before this one was told.
@@ -87,8 +84,7 @@ pub unsafe extern "C" fn polyduct_port_domain(
     domain: *mut Handle,
 ) -> c_int {
     call(|| {
-        let (port, to, guard) =
-            (handle::get::<Port>(port)?, place("domain", domain)?, Guard::new("domain"));
+        let (port, to, guard) = (handle::get::<Port>(port)?, place("domain", domain)?, Guard::new("domain"));
         // SAFETY: what the header asks of callers.
         let join = unsafe { options::join(given, &guard, true) }?;
         let joined = quiet(|| {
@@ -165,7 +161,8 @@ fn any(what: &str, n: i64) -> Result<Option<u32>, Failure> {
         -1 => Ok(None),
         n => {
             let fits = natural(what, n)?;
-            let wrong = |_| Failure::option(what, format!("{what} is {n}; expected 0 to 2^32-1, or -1 for any"));
+            let wrong =
+                |_| Failure::option(what, format!("{what} is {n}; expected 0 to 2^32-1, or -1 for any"));
             u32::try_from(fits).map(Some).map_err(wrong)
         }
     }
@@ -254,8 +251,7 @@ pub unsafe extern "C" fn polyduct_sendrecv(
     mail: *mut Mail,
 ) -> c_int {
     call(|| {
-        let (domain, to, from) =
-            (handle::get::<Domain>(domain)?, unit("to", to)?, any("from", from.into())?);
+        let (domain, to, from) = (handle::get::<Domain>(domain)?, unit("to", to)?, any("from", from.into())?);
         // SAFETY: memory and a structure of the caller's.
         unsafe {
             mail::check(mail)?;

@@ -28,13 +28,6 @@ impl Failure {
     pub fn option(option: &str, text: String) -> Failure {
         Failure::Own(Code::BAD_OPTION, text, vec![("option", Value::Text(option.to_owned()))])
     }
-
-    /// Memory has another size than what it is for.
-    pub fn size(what: &str, expected: usize, found: usize) -> Failure {
-        let text = format!("{what} has {found} bytes; expected {expected}");
-        let numbers = [("expected", expected), ("found", found)].map(|(name, n)| (name, Value::Int(n as u64)));
-        Failure::Own(Code::WRONG_SIZE, text, numbers.to_vec())
-    }
 }
 
 macro_rules! from {

@@ -103,7 +103,9 @@ impl Guard {
         BUSY.with_borrow_mut(|busy| {
             // A handler runs inside a call of its domain, which knows what would have to wait there.
             if busy.contains(&at) && !(what == "domain" && Domain::in_handler()) {
-                return Err(Failure::misuse(format!("a callback cannot use the {what} whose call it is part of")));
+                return Err(Failure::misuse(format!(
+                    "a callback cannot use the {what} whose call it is part of"
+                )));
             }
             busy.push(at);
             Ok(Busy)

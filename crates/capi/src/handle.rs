@@ -105,7 +105,12 @@ struct Parts {
 fn parts(handle: Handle) -> Option<Parts> {
     let field = |from: u32, bits: u32| handle >> from & ((1 << bits) - 1);
     let is_one = handle & 1 == 1 && handle >> 63 == 0;
-    is_one.then(|| Parts { kind: field(1, 4), place: field(5, 24), taken: field(29, 24), epoch: field(53, 10) })
+    is_one.then(|| Parts {
+        kind: field(1, 4),
+        place: field(5, 24),
+        taken: field(29, 24),
+        epoch: field(53, 10),
+    })
 }
 
 struct Table {

@@ -104,7 +104,9 @@ fn with(reply: *mut Reply, f: impl FnOnce(&mut Reply) -> Result<(), Failure>) ->
     call(|| {
         let mine = REPLIES.with_borrow(|replies| replies.last() == Some(&reply));
         if !mine {
-            return Err(Failure::misuse("there is no such reply: it is for the function that runs, and its thread"));
+            return Err(Failure::misuse(
+                "there is no such reply: it is for the function that runs, and its thread",
+            ));
         }
         // SAFETY: it is in `answer` of this very thread, which does not look at it while the function runs.
         f(unsafe { &mut *reply })?;

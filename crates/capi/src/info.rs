@@ -117,7 +117,6 @@ impl Part {
         // Of layouts that deal elements round a unit may have any number.
         if mapping.boxes_iter(unit.into())?.take(2).count() == 1 {
             if let [only] = &mapping.boxes_with_halo(unit.into())?[..] {
-                
                 (self.lo, self.hi) = (row(only.lo.as_slice()), row(only.hi.as_slice()));
             }
         }

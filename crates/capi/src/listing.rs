@@ -31,7 +31,8 @@ pub unsafe extern "C" fn polyduct_describe(
         // SAFETY: what the header asks of callers.
         let (open, ..) = unsafe { options::open(text("url", url)?, given, &guard)? };
         let arrays = quiet(|| guard.run(|| Ok(open.describe()?)))?;
-        let names = arrays.iter().map(|array| (error::text(&array.name), error::text(&array.layout))).collect();
+        let names =
+            arrays.iter().map(|array| (error::text(&array.name), error::text(&array.layout))).collect();
         let found = handle::give(Arc::new(Listing { arrays, names: Names::of(names) }))?;
         // SAFETY: a place of the caller's.
         unsafe { to.write(found) };

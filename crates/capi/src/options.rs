@@ -6,7 +6,7 @@ use crate::guard::{Guard, Question, User};
 use crate::types;
 use polyduct::message::domain::OnLoss;
 use polyduct::store::zarr::Compression;
-use polyduct::{Join, JobUnit, Open, Readers};
+use polyduct::{JobUnit, Join, Open, Readers};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Options of a port, as the header has them.
@@ -205,8 +205,7 @@ pub unsafe fn join(options: *const DomainOptions, guard: &Guard, of_port: bool) 
     let Some(given) = given else { return Ok(join) };
     let (this, units) = said(given.unit, given.units)?;
     // SAFETY: text of the caller's.
-    let (name, on_loss) =
-        unsafe { (maybe_text("name", given.name)?, maybe_text("on_loss", given.on_loss)?) };
+    let (name, on_loss) = unsafe { (maybe_text("name", given.name)?, maybe_text("on_loss", given.on_loss)?) };
     if of_port && (name.is_some() || units.is_some()) {
         return Err(Failure::misuse("the domain of a port takes name, unit and units from the port"));
     }

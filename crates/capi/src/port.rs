@@ -66,7 +66,7 @@ impl Port {
         self.with(|state| match state {
             State::Idle(writer) => f(writer),
             State::Filling(_) => Err(busy()),
-            State::Reading(..) => Err(Failure::misuse("the port reads; this is for one that writes")),
+            State::Reading(..) => Err(wrong_way()),
             State::Gone => Err(self.closed()),
         })
     }
@@ -103,6 +103,12 @@ impl Drop for Port {
     }
 }
 
+/// An error of a port that reads where one is to write.
+pub fn wrong_way() -> Failure {
+    Failure::misuse("the port reads; this is for one that writes")
+}
+
+/// An error of a port whose step has not ended.
 pub fn busy() -> Failure {
     Failure::misuse("the port has a step open: end or cancel it first")
 }
@@ -287,4 +293,3 @@ pub unsafe extern "C" fn polyduct_abort(port: Handle, reason: *const c_char) -> 
         Ok(Code::OK)
     })
 }
-

@@ -159,8 +159,7 @@ fn boxed<T>(
     port.reading(|reader, _| {
         let ndim = reader.dataset().shape().len() as c_int;
         // SAFETY: as many numbers as the array has dimensions, as the header asks of callers.
-        let (lo, hi) =
-            unsafe { (crate::args::shape("lo", ndim, lo)?, crate::args::shape("hi", ndim, hi)?) };
+        let (lo, hi) = unsafe { (crate::args::shape("lo", ndim, lo)?, crate::args::shape("hi", ndim, hi)?) };
         Ok(act(reader.at(&lo, &hi)?, step)?)
     })
 }

@@ -97,7 +97,8 @@ mod tests {
             assert_eq!(number(elem(n).unwrap()), n);
         }
         assert_eq!([0, -1, 16, 255, 256, i32::MIN].map(elem), [None; 6]);
-        let names = ["i8", "int8", "u4", "f4", "f32", "<f8", "bfloat16", "?", "c16", "bytes(12)", "i32", "V3"];
+        let names =
+            ["i8", "int8", "u4", "f4", "f32", "<f8", "bfloat16", "?", "c16", "bytes(12)", "i32", "V3"];
         let types = names.map(|name| parse(name).unwrap());
         assert_eq!(types[..4], [ElemType::I64, ElemType::I8, ElemType::U32, ElemType::F32]);
         assert_eq!(types[4..8], [ElemType::F32, ElemType::F64, ElemType::Bf16, ElemType::Bool]);

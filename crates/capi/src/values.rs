@@ -6,7 +6,7 @@ use crate::code::Code;
 use crate::error::Failure;
 use crate::guard::lock;
 use crate::handle::{self, Handle};
-use crate::port::{Port, State};
+use crate::port::{wrong_way, Port, State};
 use polyduct::values::{pack, unpack, Value};
 use std::ffi::{c_char, c_int, c_void, CString};
 
@@ -53,19 +53,21 @@ unsafe fn set(port: Handle, name: *const c_char, value: impl FnOnce() -> Result<
         // SAFETY: text of the caller's.
         let name = unsafe { text("name", name) }?;
         let value = value()?;
-        let mut values = lock(&port.values);
-        let mut all = values.said.clone();
-        all.retain(|(said, _)| said != name);
-        all.push((name.to_owned(), value));
-        let packed = pack(all.clone()).map_err(|e| Failure::misuse(e.to_string()))?;
-        port.with(|state| match state {
-            State::Idle(writer) => Ok(writer.set_values(&packed)?),
-            State::Filling(filling) => filling.with(|step| Ok(step.set_values(&packed)?)),
-            State::Reading(..) => Err(Failure::misuse("the port reads; this is for one that writes")),
-            State::Gone => Err(port.closed()),
-        })?;
-        values.said = all;
-        Ok(Code::OK)
+        port.with(|state| {
+            let mut values = lock(&port.values);
+            let mut all = values.said.clone();
+            all.retain(|(said, _)| said != name);
+            all.push((name.to_owned(), value));
+            let packed = pack(all.clone()).map_err(|e| Failure::misuse(e.to_string()))?;
+            match state {
+                State::Idle(writer) => writer.set_values(&packed)?,
+                State::Filling(filling) => filling.with(|step| Ok(step.set_values(&packed)?))?,
+                State::Reading(..) => return Err(wrong_way()),
+                State::Gone => return Err(port.closed()),
+            }
+            values.said = all;
+            Ok(Code::OK)
+        })
     })
 }
 

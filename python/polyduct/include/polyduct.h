@@ -39,7 +39,7 @@
  * threads take turns, and closing ends what others wait for; calls on different handles are independent.
  *
  * Structures for arguments begin with `struct_size`, which is their `sizeof` where the caller was compiled; all
- * else may be 0, which is the default: `polyduct_options o = {sizeof o};`. Later versions add members at the end.
+ * else may be 0, which is the default: `polyduct_options o = {.struct_size = sizeof o};`. Later versions add members at the end.
  *
  * Shapes, indices and units are `int64_t` and `int32_t` in the order of the array's dimensions, at most
  * POLYDUCT_MAX_DIMS of them; sizes of memory are `size_t` bytes; times are `double` seconds. Text is UTF-8 that
