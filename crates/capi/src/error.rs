@@ -109,7 +109,7 @@ fn found<T>(name: *const c_char, f: impl FnOnce(&Value, &CString) -> Option<T>) 
     // SAFETY: text of the caller's, which ends with 0.
     let name = unsafe { CStr::from_ptr(name) };
     last(None, |last| {
-        let (_, value, shown) = last.attributes.iter().find(|(found, ..)| &**found == name)?;
+        let (_, value, shown) = last.attributes.iter().find(|(found, ..)| **found == *name)?;
         f(value, shown)
     })
 }

@@ -13,7 +13,7 @@ use crate::read::Memory;
 use crate::types;
 use crate::values::Values;
 use crate::write::Filling;
-use polyduct::{ArrayPart, Error, JobUnit, Reader, Stats as Counted, Writer};
+use polyduct::{Error, JobUnit, Reader, Stats as Counted, Writer};
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex};
 

@@ -58,7 +58,6 @@ pub(crate) fn classify(error: &Error) -> Class {
         Error::Stream(e) => stream(e),
         Error::Message(e) => message(e),
         Error::PartSize { unit, expected, found, .. } => wrong_size(*unit, *expected, *found),
-        _ => ("Error", vec![]),
     }
 }
 
