@@ -119,7 +119,9 @@ fn package_of(exe: &Path) -> Option<PathBuf> {
     // The newest Python last; `pip install --target` puts both into one directory.
     found.sort_by_key(|path| number(path));
     found.insert(0, prefix.to_owned());
-    found.into_iter().rev().find(|packages| is_there(packages)).map(|packages| packages.join("polyduct"))
+    let packages = found.into_iter().rev().find(|packages| is_there(packages))?;
+    // `lib64` may be another name of `lib`.
+    fs::canonicalize(packages.join("polyduct")).ok()
 }
 
 /// The number behind the point of `python3.N`.
@@ -143,7 +145,7 @@ mod tests {
         fs::create_dir_all(packages.join("polyduct/include")).unwrap();
         fs::write(packages.join("polyduct/include/polyduct.h"), "").unwrap();
         fs::create_dir_all(packages.join(format!("polyduct-{version}.dist-info"))).unwrap();
-        packages.join("polyduct")
+        fs::canonicalize(packages.join("polyduct")).unwrap()
     }
 
     #[test]

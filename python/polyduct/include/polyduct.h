@@ -26,30 +26,33 @@
  *
  * WHAT HOLDS EVERYWHERE
  *
- * Results. Every function that can fail returns an `int`: POLYDUCT_OK (0); a positive outcome that is no error
- * (POLYDUCT_END, POLYDUCT_NOT_YET, POLYDUCT_DROPPED); or a negative error, by the classes that Python has
- * (POLYDUCT_PEER_LOST is `polyduct.PeerLost`). The words and attributes of the calling thread's last error are
- * at `polyduct_error_text` and its companions. After POLYDUCT_TIMEOUT_ERROR, POLYDUCT_INTERRUPTED and
- * POLYDUCT_WRONG_SIZE a port can be used again, after any other error it should be closed; a domain can be
- * used after any error. Where an error is returned, what pointers lead to for results is not written, but for
- * arrays that were about to be filled: their content is undefined.
+ * Results. Every function that can fail returns an `int`: POLYDUCT_OK (0); a positive outcome that is no
+ * error (POLYDUCT_END, POLYDUCT_NOT_YET, POLYDUCT_DROPPED); or a negative error, by the classes that Python
+ * has (POLYDUCT_PEER_LOST is `polyduct.PeerLost`). The words and attributes of the calling thread's last
+ * error are at `polyduct_error_text` and its companions. After POLYDUCT_TIMEOUT_ERROR, POLYDUCT_INTERRUPTED
+ * and POLYDUCT_WRONG_SIZE a port can be used again, after any other error it should be closed; a domain can
+ * be used after any error. Where an error is returned, what pointers lead to for results is not written, but
+ * for arrays that were about to be filled: their content is undefined.
  *
  * Handles are opaque. NULL, one that was closed, one of another kind and one of the process that this one was
  * forked from are errors (POLYDUCT_MISUSE, POLYDUCT_CLOSED), never crashes. Calls on one handle from several
  * threads take turns, and closing ends what others wait for; calls on different handles are independent.
  *
- * Structures for arguments begin with `struct_size`, which is their `sizeof` where the caller was compiled; all
- * else may be 0, which is the default: `polyduct_options o = {.struct_size = sizeof o};`. Later versions add members at the end.
+ * Structures for arguments begin with `struct_size`, which is their `sizeof` where the caller was compiled;
+ * all else may be 0, which is the default: `polyduct_options o = {.struct_size = sizeof o};`. Later versions
+ * add members at the end.
  *
  * Shapes, indices and units are `int64_t` and `int32_t` in the order of the array's dimensions, at most
- * POLYDUCT_MAX_DIMS of them; sizes of memory are `size_t` bytes; times are `double` seconds. Text is UTF-8 that
- * ends with 0. Layouts are text exactly as in Python and in docs/layouts.md: "block,*", "cyclic(64),block@2x3;order=F".
+ * POLYDUCT_MAX_DIMS of them; sizes of memory are `size_t` bytes; times are `double` seconds. Text is UTF-8
+ * that ends with 0. Layouts are text exactly as in Python and in docs/layouts.md: "block,*",
+ * "cyclic(64),block@2x3;order=F".
  *
- * Waiting. Nothing waits for ever unless it is told to: `timeout` bounds each call, and `interrupt`, a question
- * that a waiting call asks of the calling program about every 100 ms, ends it with POLYDUCT_INTERRUPTED. Signals
- * end no call by themselves: have a handler set a flag, and let `interrupt` say what the flag says. The library
- * installs no signal handlers, prints nothing, never exits and never unwinds into C; a fault of its own is
- * POLYDUCT_INTERNAL. Callbacks must return: no `longjmp`, no C++ exception may leave them.
+ * Waiting. Nothing waits for ever unless it is told to: `timeout` bounds each call, and `interrupt`, a
+ * question that a waiting call asks of the calling program about every 100 ms, ends it with
+ * POLYDUCT_INTERRUPTED. Signals end no call by themselves: have a handler set a flag, and let `interrupt` say
+ * what the flag says. The library installs no signal handlers, prints nothing, never exits and never unwinds
+ * into C; a fault of its own is POLYDUCT_INTERNAL. Callbacks must return: no `longjmp`, no C++ exception may
+ * leave them.
  */
 #ifndef POLYDUCT_H
 #define POLYDUCT_H
@@ -132,7 +135,8 @@ enum polyduct_code {
     POLYDUCT_INTERNAL = -99 /* A fault of the library's own; its words say where. */
 };
 
-/* Types of elements, little-endian. `POLYDUCT_TYPE_BYTES(n)`: n bytes that are carried and never interpreted. */
+/* Types of elements, little-endian. `POLYDUCT_TYPE_BYTES(n)`: n bytes that are carried and never
+ * interpreted. */
 enum polyduct_type {
     POLYDUCT_BOOL = 1,
     POLYDUCT_I8 = 2,
@@ -209,7 +213,8 @@ int polyduct_error_code(void);
  * Valid until the thread's next error, or its end. */
 const char *polyduct_error_text(void);
 
-/* One of its attributes as text, "1" or "reader"; NULL where it has none of this name. Valid as the text is. */
+/* One of its attributes as text, "1" or "reader"; NULL where it has none of this name. Valid as the text
+ * is. */
 const char *polyduct_error_attribute(const char *name);
 
 /* The same of a number. POLYDUCT_MISUSE where there is none of this name; the last error stays. */
@@ -260,7 +265,8 @@ int polyduct_open_write(polyduct_port **port, const char *url, int type, int ndi
                         const char *layout, const polyduct_options *options);
 
 /* Opens a port at `url` for reading in `layout` (NULL: everything); what the array is, the other end says. */
-int polyduct_open_read(polyduct_port **port, const char *url, const char *layout, const polyduct_options *options);
+int polyduct_open_read(polyduct_port **port, const char *url, const char *layout,
+                       const polyduct_options *options);
 
 /* An array of a bundle, as a writer says it. */
 typedef struct polyduct_array {
@@ -302,8 +308,8 @@ typedef struct polyduct_rule {
 } polyduct_rule;
 
 /* Opens a port for writing several arrays and values in each step: a bundle. */
-int polyduct_open_write_arrays(polyduct_port **port, const char *url, size_t count, const polyduct_array *arrays,
-                               const polyduct_options *options);
+int polyduct_open_write_arrays(polyduct_port **port, const char *url, size_t count,
+                               const polyduct_array *arrays, const polyduct_options *options);
 
 /* Opens a port for reading those arrays of a bundle that the rules choose. */
 int polyduct_open_read_arrays(polyduct_port **port, const char *url, size_t count, const polyduct_rule *rules,
@@ -385,18 +391,19 @@ int polyduct_read(polyduct_port *port, void *part, size_t len, int64_t *step);
 int polyduct_try_read(polyduct_port *port, void *part, size_t len, int64_t *step);
 
 /* The same into a place of its own for each array of a bundle. */
-int polyduct_read_arrays(polyduct_port *port, size_t count, void *const *parts, const size_t *lens, int64_t *step);
+int polyduct_read_arrays(polyduct_port *port, size_t count, void *const *parts, const size_t *lens,
+                         int64_t *step);
 
-/* Waits for the next step and gives this unit's part of it in memory of the port's own, aligned to 64 bytes and
- * valid until the next call on the port: the same memory again and again, and so without a copy of the caller's.
- * Of a bundle, `polyduct_info` says where each part lies. */
+/* Waits for the next step and gives this unit's part of it in memory of the port's own, aligned to 64 bytes
+ * and valid until the next call on the port: the same memory again and again, and so without a copy of the
+ * caller's. Of a bundle, `polyduct_info` says where each part lies. */
 int polyduct_map(polyduct_port *port, const void **memory, size_t *len, int64_t *step);
 
 /* Waits for the next step of a bundle without reading it, so that `polyduct_info` knows sizes that change. */
 int polyduct_peek(polyduct_port *port, int64_t *step);
 
-/* A value of the step that was read last. POLYDUCT_MISUSE where there is none of this name, POLYDUCT_WRONG_TYPE
- * for one of another type. Text and bytes are valid until the next call that reads. */
+/* A value of the step that was read last. POLYDUCT_MISUSE where there is none of this name,
+ * POLYDUCT_WRONG_TYPE for one of another type. Text and bytes are valid until the next call that reads. */
 int polyduct_get_int(polyduct_port *port, const char *name, int64_t *value);
 int polyduct_get_real(polyduct_port *port, const char *name, double *value);
 int polyduct_get_text(polyduct_port *port, const char *name, const char **text);
@@ -407,9 +414,10 @@ int polyduct_steps(polyduct_port *port, int64_t *steps);
 
 /* Reads, or durably overwrites, a box of a step of an array in a store by a port that reads it: from `lo` to
  * below `hi` in each dimension, row-major. */
-int polyduct_read_box(polyduct_port *port, int64_t step, const int64_t *lo, const int64_t *hi, void *out, size_t len);
-int polyduct_write_box(polyduct_port *port, int64_t step, const int64_t *lo, const int64_t *hi, const void *from,
-                       size_t len);
+int polyduct_read_box(polyduct_port *port, int64_t step, const int64_t *lo, const int64_t *hi, void *out,
+                      size_t len);
+int polyduct_write_box(polyduct_port *port, int64_t step, const int64_t *lo, const int64_t *hi,
+                       const void *from, size_t len);
 
 /* ---- the end of ports ---- */
 
@@ -431,8 +439,8 @@ int polyduct_port_stats(polyduct_port *port, polyduct_stats *stats);
  * where this fails. A process that ends without it has given up: its partners get POLYDUCT_PEER_LOST. */
 int polyduct_close(polyduct_port *port);
 
-/* Gives up: the other units get an error that has `reason` (which may be NULL), and no file appears. The handle
- * is gone afterwards. */
+/* Gives up: the other units get an error that has `reason` (which may be NULL), and no file appears. The
+ * handle is gone afterwards. */
 int polyduct_abort(polyduct_port *port, const char *reason);
 
 /* What the writers of a port bring, or what there is in a file, without reading it. */
@@ -442,8 +450,8 @@ int polyduct_listing_count(polyduct_listing *listing, size_t *count);
 int polyduct_listing_info(polyduct_listing *listing, size_t index, polyduct_part *part);
 int polyduct_listing_close(polyduct_listing *listing);
 
-/* Makes a store in directory `dir`: so many units, of which `parity` may be lost, each with a directory there.
- * `stripe` is the bytes of a stripe unit; 0: the usual. */
+/* Makes a store in directory `dir`: so many units, of which `parity` may be lost, each with a directory
+ * there. `stripe` is the bytes of a stripe unit; 0: the usual. */
 int polyduct_store_create(const char *dir, int32_t units, int32_t parity, int64_t stripe);
 
 /* ---- layouts ---- */
@@ -462,10 +470,10 @@ int polyduct_layout_local(polyduct_layout *layout, int64_t unit, int *ndim, int6
 /* Bytes of a unit's part, its halo included. */
 int polyduct_layout_size(polyduct_layout *layout, int64_t unit, size_t *len);
 
-/* The boxes that a unit owns, or with `halo` those that it holds, in the order of its memory: `*count` of them,
- * of which the first `capacity` are written, `ndim` numbers each to `lo` and `hi`. */
-int polyduct_layout_boxes(polyduct_layout *layout, int64_t unit, int halo, size_t capacity, int64_t *lo, int64_t *hi,
-                          size_t *count);
+/* The boxes that a unit owns, or with `halo` those that it holds, in the order of its memory: `*count` of
+ * them, of which the first `capacity` are written, `ndim` numbers each to `lo` and `hi`. */
+int polyduct_layout_boxes(polyduct_layout *layout, int64_t unit, int halo, size_t capacity, int64_t *lo,
+                          int64_t *hi, size_t *count);
 
 /* A unit that owns an element, and where in its memory that lies, in elements. */
 int polyduct_layout_locate(polyduct_layout *layout, const int64_t *index, int64_t *unit, int64_t *offset);
@@ -474,8 +482,8 @@ int polyduct_layout_locate(polyduct_layout *layout, const int64_t *index, int64_
  * "0 -> 2: 4096 bytes in 16 runs". Valid until `src` is closed or asked again. */
 int polyduct_plan_text(polyduct_layout *src, polyduct_layout *dst, const char **text);
 
-/* Regroups an array within this process: fills the parts of `dst` (`to[u]`, `to_lens[u]` bytes, of each of its
- * units) from the parts of `src`, on all processors. */
+/* Regroups an array within this process: fills the parts of `dst` (`to[u]`, `to_lens[u]` bytes, of each of
+ * its units) from the parts of `src`, on all processors. */
 int polyduct_redistribute(polyduct_layout *src, const void *const *from, const size_t *from_lens,
                           polyduct_layout *dst, void *const *to, const size_t *to_lens);
 
@@ -501,10 +509,11 @@ int polyduct_join(polyduct_domain **domain, const polyduct_domain_options *optio
 
 /* Joins the domain of a port: all units of the writer program and of all reader programs. Waits until all of
  * them have asked. Name, unit and units are the port's. */
-int polyduct_port_domain(polyduct_port *port, const polyduct_domain_options *options, polyduct_domain **domain);
+int polyduct_port_domain(polyduct_port *port, const polyduct_domain_options *options,
+                         polyduct_domain **domain);
 
-/* Where in that domain a program's units are, from `*first` to below `*end`: `program` is -1 for the writers, else
- * the number of a reader program, from 0. */
+/* Where in that domain a program's units are, from `*first` to below `*end`: `program` is -1 for the writers,
+ * else the number of a reader program, from 0. */
 int polyduct_addresses(polyduct_port *port, int32_t program, int32_t *first, int32_t *end);
 
 /* Says which unit of how many this is. Either pointer may be NULL. */
@@ -532,33 +541,38 @@ typedef struct polyduct_mail {
 int polyduct_send(polyduct_domain *domain, int32_t to, uint32_t tag, const void *bytes, size_t len);
 
 /* Sends an array, which Python takes as such: `column_major` says that its first dimension is the fastest. */
-int polyduct_send_array(polyduct_domain *domain, int32_t to, uint32_t tag, int type, int ndim, const int64_t *shape,
-                        int column_major, const void *data);
+int polyduct_send_array(polyduct_domain *domain, int32_t to, uint32_t tag, int type, int ndim,
+                        const int64_t *shape, int column_major, const void *data);
 
-/* Waits for the first message from a unit with a tag; POLYDUCT_ANY for any. `mail->struct_size` is to be set. */
+/* Waits for the first message from a unit with a tag; POLYDUCT_ANY for any. `mail->struct_size` is to be
+ * set. */
 int polyduct_recv(polyduct_domain *domain, int32_t from, int64_t tag, polyduct_mail *mail);
 
 /* The same if one is there; else POLYDUCT_NOT_YET. */
 int polyduct_try_recv(polyduct_domain *domain, int32_t from, int64_t tag, polyduct_mail *mail);
 
 /* Sends, then waits for a message: units that do so in a ring or in pairs do not wait for each other. */
-int polyduct_sendrecv(polyduct_domain *domain, int32_t to, const void *bytes, size_t len, int32_t from, uint32_t tag,
-                      polyduct_mail *mail);
+int polyduct_sendrecv(polyduct_domain *domain, int32_t to, const void *bytes, size_t len, int32_t from,
+                      uint32_t tag, polyduct_mail *mail);
 
 /* Frees the memory of a message. Again does nothing. */
 int polyduct_mail_free(polyduct_mail *mail);
 
-/* Runs for a message: in whichever thread polls, waits or serves. May send, post and call, and must not wait. */
-typedef void (*polyduct_handler)(void *user, int32_t from, const uint32_t *args, const void *payload, size_t len);
+/* Runs for a message: in whichever thread polls, waits or serves. May send, post and call, and must not
+ * wait. */
+typedef void (*polyduct_handler)(void *user, int32_t from, const uint32_t *args, const void *payload,
+              size_t len);
 
-/* Answers a call: 0, or anything else for a failure, whose words `polyduct_reply_error` says. `argument` lives as
- * long as this runs. */
+/* Answers a call: 0, or anything else for a failure, whose words `polyduct_reply_error` says. `argument`
+ * lives as long as this runs. */
 typedef int (*polyduct_function)(void *user, const polyduct_mail *argument, polyduct_reply *reply);
 
 /* Installs a handler, or a function for calls, under a name. The other units know it after the next
  * `polyduct_synchronise`. `user` must live until the domain is left. */
-int polyduct_handle(polyduct_domain *domain, const char *name, uint32_t version, polyduct_handler handler, void *user);
-int polyduct_offer(polyduct_domain *domain, const char *name, uint32_t version, polyduct_function function, void *user);
+int polyduct_handle(polyduct_domain *domain, const char *name, uint32_t version, polyduct_handler handler,
+                    void *user);
+int polyduct_offer(polyduct_domain *domain, const char *name, uint32_t version, polyduct_function function,
+                   void *user);
 
 /* What a function gives, copied; without it, no bytes. */
 int polyduct_reply_bytes(polyduct_reply *reply, const void *bytes, size_t len);
@@ -572,16 +586,16 @@ int polyduct_synchronise(polyduct_domain *domain);
 /* Waits until all units have called it. */
 int polyduct_barrier(polyduct_domain *domain);
 
-/* Sends four words (NULL: zeros) and a payload to a handler of a unit. Without a payload it is a short message,
- * one cache line. */
-int polyduct_post(polyduct_domain *domain, int32_t to, const char *name, const uint32_t *args, const void *payload,
-                  size_t len);
+/* Sends four words (NULL: zeros) and a payload to a handler of a unit. Without a payload it is a short
+ * message, one cache line. */
+int polyduct_post(polyduct_domain *domain, int32_t to, const char *name, const uint32_t *args,
+                  const void *payload, size_t len);
 
 /* Calls a function of a unit; does not wait. The call ends after `timeout` seconds; 0: with the unit. */
-int polyduct_call_begin(polyduct_call **call, polyduct_domain *domain, int32_t to, const char *name, const void *argument,
-                        size_t len, double timeout);
-int polyduct_call_array(polyduct_call **call, polyduct_domain *domain, int32_t to, const char *name, int type, int ndim,
-                        const int64_t *shape, int column_major, const void *data, double timeout);
+int polyduct_call_begin(polyduct_call **call, polyduct_domain *domain, int32_t to, const char *name,
+                        const void *argument, size_t len, double timeout);
+int polyduct_call_array(polyduct_call **call, polyduct_domain *domain, int32_t to, const char *name, int type,
+                        int ndim, const int64_t *shape, int column_major, const void *data, double timeout);
 
 /* Waits for its result, once. */
 int polyduct_call_result(polyduct_call *call, polyduct_mail *result);
@@ -618,19 +632,21 @@ typedef struct polyduct_status {
 
 int polyduct_domain_status(polyduct_domain *domain, polyduct_status *status);
 
-/* Opens a channel to a unit: messages on it keep their order, if `ordered`, and those of high priority are never
- * behind those of low. */
-int polyduct_channel_open(polyduct_channel **channel, polyduct_domain *domain, int32_t to, int high, int ordered);
+/* Opens a channel to a unit: messages on it keep their order, if `ordered`, and those of high priority are
+ * never behind those of low. */
+int polyduct_channel_open(polyduct_channel **channel, polyduct_domain *domain, int32_t to, int high,
+                          int ordered);
 int polyduct_channel_send(polyduct_channel *channel, uint32_t tag, const void *bytes, size_t len);
-int polyduct_channel_post(polyduct_channel *channel, const char *name, const uint32_t *args, const void *payload,
-                          size_t len);
+int polyduct_channel_post(polyduct_channel *channel, const char *name, const uint32_t *args,
+                          const void *payload, size_t len);
 /* Waits until the unit has handled all that was sent. */
 int polyduct_channel_flush(polyduct_channel *channel);
 int polyduct_channel_close(polyduct_channel *channel);
 
 /* Makes a region of `len` bytes, zeros, under a number: `*memory` is where it lies in this process, until the
  * region is closed and the domain left. */
-int polyduct_region_new(polyduct_region **region, polyduct_domain *domain, uint32_t id, size_t len, void **memory);
+int polyduct_region_new(polyduct_region **region, polyduct_domain *domain, uint32_t id, size_t len,
+                        void **memory);
 int polyduct_region_close(polyduct_region *region);
 
 /* Bytes of a region of a unit. */
@@ -642,12 +658,13 @@ int polyduct_lend(polyduct_lent **lent, polyduct_domain *domain, uint32_t id, vo
 int polyduct_withdraw(polyduct_lent *lent);
 
 /* Writes into, or reads from, a region of a unit, without its help. The bytes are there when it returns. */
-int polyduct_put(polyduct_domain *domain, int32_t to, uint32_t id, size_t offset, const void *bytes, size_t len);
+int polyduct_put(polyduct_domain *domain, int32_t to, uint32_t id, size_t offset, const void *bytes,
+                 size_t len);
 int polyduct_get(polyduct_domain *domain, int32_t from, uint32_t id, size_t offset, void *bytes, size_t len);
 
 /* Writes, then posts to a handler of that unit: when it runs, the bytes are there. */
-int polyduct_put_notify(polyduct_domain *domain, int32_t to, uint32_t id, size_t offset, const void *bytes, size_t len,
-                        const char *handler, const uint32_t *args);
+int polyduct_put_notify(polyduct_domain *domain, int32_t to, uint32_t id, size_t offset, const void *bytes,
+                        size_t len, const char *handler, const uint32_t *args);
 
 /* Leaves the domain in order. The handle is gone afterwards, also where this fails. */
 int polyduct_leave(polyduct_domain *domain);

@@ -6,9 +6,9 @@
  *     if (code == POLYDUCT_OK) polyduct_open_write(&out, "-", POLYDUCT_F64, 2, shape, layout, NULL);
  *     free(layout);
  *
- * The units of polyduct are the ranks of the communicator: those of MPI_COMM_WORLD, where mpiexec numbers them.
- * Text is allocated by malloc, and the caller frees it. Codes are those of polyduct.h; why something has no
- * layout `polyduct_mpi_why` says, a text of this file's that lasts until its next call.
+ * The units of polyduct are the ranks of the communicator: those of MPI_COMM_WORLD, where mpiexec numbers
+ * them. Text is allocated by malloc, and the caller frees it. Codes are those of polyduct.h; why something
+ * has no layout `polyduct_mpi_why` says, a text of this file's that lasts until its next call.
  */
 #ifndef POLYDUCT_MPI_H
 #define POLYDUCT_MPI_H
@@ -124,9 +124,9 @@ static inline int polyduct_mpi_type(MPI_Datatype type) {
 
 /* ---- communicators ---- */
 
-/* The layout of an array of which each process of a Cartesian communicator has a block: dimension by dimension
- * along its own, cut as "block" cuts, pieces of N/P elements, rounded up, in order, the last ones short or empty.
- * Dimensions of the array beyond the communicator's are not cut.
+/* The layout of an array of which each process of a Cartesian communicator has a block: dimension by
+ * dimension along its own, cut as "block" cuts, pieces of N/P elements, rounded up, in order, the last ones
+ * short or empty. Dimensions of the array beyond the communicator's are not cut.
  *
  * POLYDUCT_MISUSE: the communicator is not Cartesian, or has more dimensions than the array. */
 static inline int polyduct_layout_of_cart(MPI_Comm comm, int ndim, const int64_t *shape, char **layout) {
@@ -237,18 +237,19 @@ static inline int polyduct_mpi_of_subarray(const int *made, MPI_Comm comm, polyd
     return polyduct_mpi_done(&text, &array->layout);
 }
 
-/* The array and the layout that a datatype says, as a file view does: where in the whole array the elements of
- * each process lie. They lie packed in memory, in the type's order.
+/* The array and the layout that a datatype says, as a file view does: where in the whole array the elements
+ * of each process lie. They lie packed in memory, in the type's order.
  *
- *   MPI_Type_create_darray     its own array and distribution.
- *   MPI_Type_create_subarray   its own array; each process of `comm` has the box that its own type says. All call.
- *   MPI_Type_contiguous(n)     one dimension of n elements for each process, in order of the ranks: "block".
- *   MPI_Type_vector(n, b, s)   one dimension of n*s elements, of which blocks of b are dealt round, the first to
+ * MPI_Type_create_darray     its own array and distribution. MPI_Type_create_subarray   its own array; each
+ * process of `comm` has the box that its own type says. All call. MPI_Type_contiguous(n)     one dimension of
+ * n elements for each process, in order of the ranks: "block". MPI_Type_vector(n, b, s)   one dimension of
+ * n*s elements, of which blocks of b are dealt round, the first to
  *                              rank 0, as with a displacement of rank*b: "cyclic(b)". s must be b times the processes.
  *
- * Elements are of a type of MPI's own. POLYDUCT_MISUSE for anything else, and a datatype whose elements are none of
- * polyduct's is POLYDUCT_WRONG_TYPE. `comm` may be MPI_COMM_NULL for a darray type. */
-static inline int polyduct_layout_of_datatype(MPI_Datatype datatype, MPI_Comm comm, polyduct_mpi_array *array) {
+ * Elements are of a type of MPI's own. POLYDUCT_MISUSE for anything else, and a datatype whose elements are
+ * none of polyduct's is POLYDUCT_WRONG_TYPE. `comm` may be MPI_COMM_NULL for a darray type. */
+static inline int polyduct_layout_of_datatype(MPI_Datatype datatype, MPI_Comm comm,
+                                              polyduct_mpi_array *array) {
     int integers, addresses, types, combiner, units = 1, code, *made;
     MPI_Datatype element = MPI_DATATYPE_NULL;
     polyduct_mpi_text text = {NULL, 0, 0, 0};
