@@ -1,6 +1,6 @@
-/* One of two C programs started apart, 64 MiB steps of float32 from one to the other: what python_pipe.py does in
- * Python, step by step. The writer writes an ordinary array; the reader checks all of the first step, and stamps of
- * every other, and prints the median time of a step. */
+/* One of two C programs started apart, 64 MiB steps of float32 from one to the other: what python_pipe.py
+ * does in Python, step by step. The writer writes an ordinary array; the reader checks all of the first step,
+ * and stamps of every other, and prints the median time of a step. */
 #define _POSIX_C_SOURCE 200809L
 #include <polyduct.h>
 #include <stdio.h>

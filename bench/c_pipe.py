@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Two C programs started apart, 64 MiB steps of float32 from one to the other: prints the median time of a step, as
-`python_pipe.py` does of two Python programs. Builds them (`c_pipe.c`) with what `polyduct config` says."""
+"""Two C programs started apart, 64 MiB steps of float32 from one to the other: prints the median time of a
+step, as `python_pipe.py` does of two Python programs. Builds them (`c_pipe.c`) with what `polyduct config` says.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-// Two substances that react and diffuse (Gray and Scott), in C++ and MPI: each process has a block of the plate, and
-// neighbours exchange the edges of theirs. Every so often the plate goes to whoever looks, in whatever pieces that
-// has it: here the layout is what the communicator's grid says.
+// Two substances that react and diffuse (Gray and Scott), in C++ and MPI: each process has a block of the
+// plate, and neighbours exchange the edges of theirs. Every so often the plate goes to whoever looks, in
+// whatever pieces that has it: here the layout is what the communicator's grid says.
 //
 //     mpicxx -O2 examples/c/stencil.cpp $(polyduct config --cflags --libs) -o stencil
 //     mpirun -n 4 ./stencil pipe:spots 400 10000 & python examples/c/spots.py pipe:spots spots.png
@@ -41,7 +41,8 @@ void exchange(Block &b, MPI_Comm cart) {
         int before, after;
         MPI_Cart_shift(cart, dim, 1, &before, &after);
         MPI_Datatype edge = dim ? column : row;
-        float *first = dim ? &b.at(-1, 0) : &b.at(0, -1), *last = dim ? &b.at(-1, b.columns - 1) : &b.at(b.rows - 1, -1);
+        float *first = dim ? &b.at(-1, 0) : &b.at(0, -1),
+              *last = dim ? &b.at(-1, b.columns - 1) : &b.at(b.rows - 1, -1);
         float *low = &b.at(-1, -1), *high = dim ? &b.at(-1, b.columns) : &b.at(b.rows, -1);
         MPI_Sendrecv(first, 1, edge, before, 0, high, 1, edge, after, 0, cart, MPI_STATUS_IGNORE);
         MPI_Sendrecv(last, 1, edge, after, 1, low, 1, edge, before, 1, cart, MPI_STATUS_IGNORE);
@@ -66,14 +67,15 @@ int main(int argc, char **argv) {
     MPI_Dims_create(ranks, 2, dims);
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &cart);
 
-    char *layout;
+    char *layout = nullptr;
     polyduct_port *out;
     polyduct_options options = {};
     polyduct_part part = {};
     options.struct_size = sizeof options;
     options.timeout = 60;
     part.struct_size = sizeof part;
-    check(polyduct_layout_of_cart(cart, 2, shape, &layout));
+    // It has a grid, and as many dimensions as the plate.
+    polyduct_layout_of_cart(cart, 2, shape, &layout);
     check(polyduct_open_write(&out, argv[1], POLYDUCT_F32, 2, shape, layout, &options));
     check(polyduct_info(out, 0, &part));
     std::free(layout);
@@ -98,7 +100,7 @@ int main(int argc, char **argv) {
                 const auto spreads = [&](Block &w) {
                     return w.at(i - 1, j) + w.at(i + 1, j) + w.at(i, j - 1) + w.at(i, j + 1) - 4 * w.at(i, j);
                 };
-                u2.at(i, j) = a + 0.16f * spreads(u) - reacts + 0.035f * (1 - a);
+                u2.at(i, j) = a + 0.16f * spreads(u) - reacts + 0.040f * (1 - a);
                 v2.at(i, j) = b + 0.08f * spreads(v) + reacts - 0.100f * b;
             }
         std::swap(u, u2);
@@ -108,7 +110,8 @@ int main(int argc, char **argv) {
         check(polyduct_step_begin(out, &memory, nullptr));
         float *a = static_cast<float *>(memory);
         for (int i = 0; i < rows; i++)
-            for (int j = 0; j < columns; j++) a[i * part.local_strides[0] + j * part.local_strides[1]] = v.at(i, j);
+            for (int j = 0; j < columns; j++)
+                a[i * part.local_strides[0] + j * part.local_strides[1]] = v.at(i, j);
         check(polyduct_step_end(out));
     }
     check(polyduct_close(out));

@@ -39,7 +39,8 @@ static int32_t *held(const char *text, int ndim, const int64_t *shape, int64_t u
 }
 
 /* The elements that MPI takes by a type out of the whole array in its order. */
-static int32_t *packed(MPI_Datatype type, int ndim, const int64_t *shape, int fortran, size_t at, size_t *count) {
+static int32_t *packed(MPI_Datatype type, int ndim, const int64_t *shape, int fortran, size_t at,
+                       size_t *count) {
     int64_t elements = 1, index[POLYDUCT_MAX_DIMS];
     for (int k = 0; k < ndim; k++) elements *= shape[k];
     int32_t *all = malloc((size_t)elements * 4 + 4);
@@ -67,10 +68,13 @@ static int32_t *packed(MPI_Datatype type, int ndim, const int64_t *shape, int fo
     return mine;
 }
 
-static void same(const char *layout, int ndim, const int64_t *shape, MPI_Datatype type, int fortran, size_t at) {
+static void same(const char *layout, int ndim, const int64_t *shape, MPI_Datatype type, int fortran,
+                 size_t at) {
     size_t ours, theirs;
-    int32_t *a = held(layout, ndim, shape, ranks, &ours), *b = packed(type, ndim, shape, fortran, at, &theirs);
-    if (ours != theirs || memcmp(a, b, ours * 4)) fprintf(stderr, "%s: %zu and %zu elements\n", layout, ours, theirs);
+    int32_t *a = held(layout, ndim, shape, ranks, &ours),
+            *b = packed(type, ndim, shape, fortran, at, &theirs);
+    if (ours != theirs || memcmp(a, b, ours * 4))
+        fprintf(stderr, "%s: %zu and %zu elements\n", layout, ours, theirs);
     TRUE(ours == theirs && !memcmp(a, b, ours * 4));
     free(a);
     free(b);
@@ -101,7 +105,8 @@ static void carts(void) {
                 }
                 TRUE(count == !empty);
                 for (int k = 0; k < ndim && !empty; k++) {
-                    int64_t extent = shapes[s][k], size = k < grid ? (extent + dims[k] - 1) / dims[k] : extent;
+                    int64_t extent = shapes[s][k],
+                            size = k < grid ? (extent + dims[k] - 1) / dims[k] : extent;
                     int64_t from = k < grid ? coords[k] * size : 0;
                     TRUE(lo[k] == from && hi[k] == (from + size < extent ? from + size : extent));
                 }
@@ -120,7 +125,8 @@ static void datatypes(void) {
         int sizes[] = {ranks * 2, 5}, subsizes[] = {2, 5}, starts[] = {rank * 2, 0}, psizes[2] = {0, 0};
         MPI_Type_create_subarray(2, sizes, subsizes, starts, order, MPI_INT, &type);
         OK(polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array));
-        TRUE(array.type == POLYDUCT_I32 && array.ndim == 2 && array.shape[0] == ranks * 2 && array.shape[1] == 5);
+        TRUE(array.type == POLYDUCT_I32 && array.ndim == 2 && array.shape[0] == ranks * 2 &&
+             array.shape[1] == 5);
         same(array.layout, 2, array.shape, type, fortran, 0);
         free(array.layout);
         MPI_Dims_create(ranks, 2, psizes);
@@ -130,8 +136,10 @@ static void datatypes(void) {
                                 {MPI_DISTRIBUTE_CYCLIC, 2}};
         for (int a = 0; a < 4; a++)
             for (int b = 0; b < 4; b++) {
-                int gsizes[] = {9, 7}, distribs[] = {kinds[a][0], kinds[b][0]}, dargs[] = {kinds[a][1], kinds[b][1]};
-                MPI_Type_create_darray(ranks, rank, 2, gsizes, distribs, dargs, psizes, order, MPI_INT, &type);
+                int gsizes[] = {9, 7}, distribs[] = {kinds[a][0], kinds[b][0]},
+                    dargs[] = {kinds[a][1], kinds[b][1]};
+                MPI_Type_create_darray(ranks, rank, 2, gsizes, distribs, dargs, psizes, order, MPI_INT,
+                                       &type);
                 OK(polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array));
                 same(array.layout, 2, array.shape, type, fortran, 0);
                 free(array.layout);
@@ -150,7 +158,8 @@ static void datatypes(void) {
 }
 
 static void refuses(const char *words, int code, int expected) {
-    if (code != expected || !strstr(polyduct_mpi_why(), words)) fprintf(stderr, "%d: %s\n", code, polyduct_mpi_why());
+    if (code != expected || !strstr(polyduct_mpi_why(), words))
+        fprintf(stderr, "%d: %s\n", code, polyduct_mpi_why());
     TRUE(code == expected && strstr(polyduct_mpi_why(), words));
 }
 
@@ -167,20 +176,26 @@ static void misuse(void) {
     refuses("2 dimensions, the array 1", polyduct_layout_of_cart(cart, 1, shape, &text), POLYDUCT_MISUSE);
     MPI_Comm_free(&cart);
     MPI_Type_indexed(2, blocks, at, MPI_INT, &type);
-    refuses("not one of an array", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array), POLYDUCT_MISUSE);
-    refuses("not one of an array", polyduct_layout_of_datatype(MPI_INT, MPI_COMM_WORLD, &array), POLYDUCT_MISUSE);
+    refuses("not one of an array", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array),
+            POLYDUCT_MISUSE);
+    refuses("not one of an array", polyduct_layout_of_datatype(MPI_INT, MPI_COMM_WORLD, &array),
+            POLYDUCT_MISUSE);
     MPI_Type_contiguous(2, type, &other);
-    refuses("none of polyduct's", polyduct_layout_of_datatype(other, MPI_COMM_WORLD, &array), POLYDUCT_WRONG_TYPE);
+    refuses("none of polyduct's", polyduct_layout_of_datatype(other, MPI_COMM_WORLD, &array),
+            POLYDUCT_WRONG_TYPE);
     MPI_Type_free(&other);
     MPI_Type_free(&type);
     MPI_Type_vector(4, 3, 3 * ranks + 1, MPI_INT, &type);
-    refuses("the vector's stride", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array), POLYDUCT_MISUSE);
-    refuses("the communicator says", polyduct_layout_of_datatype(type, MPI_COMM_NULL, &array), POLYDUCT_MISUSE);
+    refuses("the vector's stride", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array),
+            POLYDUCT_MISUSE);
+    refuses("the communicator says", polyduct_layout_of_datatype(type, MPI_COMM_NULL, &array),
+            POLYDUCT_MISUSE);
     MPI_Type_free(&type);
     if (ranks > 1) {
         int sizes[] = {ranks, 4 + rank % 2}, subsizes[] = {1, 4}, starts[] = {rank, 0};
         MPI_Type_create_subarray(2, sizes, subsizes, starts, MPI_ORDER_C, MPI_INT, &type);
-        refuses("are not of one array", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array), POLYDUCT_MISUSE);
+        refuses("are not of one array", polyduct_layout_of_datatype(type, MPI_COMM_WORLD, &array),
+                POLYDUCT_MISUSE);
         MPI_Type_free(&type);
     }
     TRUE(text == NULL);

@@ -14,25 +14,25 @@ static inline void check_fail(const char *file, int line, const char *what, int 
 }
 
 /* The call gives this code. */
-#define GIVES(expected, call)                                                                                          \
-    do {                                                                                                               \
-        int code_ = (call);                                                                                            \
-        if (code_ != (expected)) check_fail(__FILE__, __LINE__, #call, code_);                                         \
+#define GIVES(expected, call)                                                  \
+    do {                                                                       \
+        int code_ = (call);                                                    \
+        if (code_ != (expected)) check_fail(__FILE__, __LINE__, #call, code_); \
     } while (0)
 
 #define OK(call) GIVES(POLYDUCT_OK, call)
 
 /* The call gives this error, whose words have this in them. */
-#define FAILS(expected, words, call)                                                                                   \
-    do {                                                                                                               \
-        GIVES(expected, call);                                                                                         \
-        if (polyduct_error_code() != (expected) || !strstr(polyduct_error_text(), words))                              \
-            check_fail(__FILE__, __LINE__, "the words of " #call, polyduct_error_code());                              \
+#define FAILS(expected, words, call)                                                      \
+    do {                                                                                  \
+        GIVES(expected, call);                                                            \
+        if (polyduct_error_code() != (expected) || !strstr(polyduct_error_text(), words)) \
+            check_fail(__FILE__, __LINE__, "the words of " #call, polyduct_error_code()); \
     } while (0)
 
-#define TRUE(what)                                                                                                     \
-    do {                                                                                                               \
-        if (!(what)) check_fail(__FILE__, __LINE__, #what, POLYDUCT_OK);                                               \
+#define TRUE(what)                                                       \
+    do {                                                                 \
+        if (!(what)) check_fail(__FILE__, __LINE__, #what, POLYDUCT_OK); \
     } while (0)
 
 /* Says where the program is, for a test that waits for that. */

@@ -3,7 +3,8 @@
 
 int main(void) {
     polyduct_layout *rows, *columns, *dealt;
-    int64_t shape[] = {6, 4}, local[POLYDUCT_MAX_DIMS], strides[POLYDUCT_MAX_DIMS], lo[8], hi[8], unit, offset;
+    int64_t shape[] = {6, 4}, local[POLYDUCT_MAX_DIMS], strides[POLYDUCT_MAX_DIMS], lo[8], hi[8], unit,
+            offset;
     int ndim;
     size_t len, count;
     const char *text;
@@ -28,7 +29,8 @@ int main(void) {
     FAILS(POLYDUCT_LAYOUT_ERROR, "", polyduct_layout_locate(rows, (int64_t[]){6, 1}, &unit, &offset));
     FAILS(POLYDUCT_LAYOUT_ERROR, "", polyduct_layout_size(rows, 2, &len));
     OK(polyduct_plan_text(dealt, rows, &text));
-    TRUE(strstr(text, "0 -> 0: 32 bytes in ") && strstr(text, "1 -> 0: 16 bytes in ") && strstr(text, "1 -> 1: 32 bytes in "));
+    TRUE(strstr(text, "0 -> 0: 32 bytes in ") && strstr(text, "1 -> 0: 16 bytes in ") &&
+         strstr(text, "1 -> 1: 32 bytes in "));
 
     int32_t parts[2][12], result[2][18];
     for (int u = 0; u < 2; u++)
@@ -39,10 +41,13 @@ int main(void) {
     size_t from_lens[] = {sizeof *parts, sizeof *parts}, to_lens[] = {sizeof *result, sizeof *result};
     OK(polyduct_redistribute(rows, from, from_lens, columns, to, to_lens));
     for (int i = 0; i < 6; i++)
-        for (int j = 0; j < 3; j++) TRUE(result[0][i * 3 + j] == i * 4 + j && result[1][i * 3 + j] == i * 4 + j + 1);
-    FAILS(POLYDUCT_MISUSE, "share memory", polyduct_redistribute(rows, from, from_lens, columns, same, to_lens));
+        for (int j = 0; j < 3; j++)
+            TRUE(result[0][i * 3 + j] == i * 4 + j && result[1][i * 3 + j] == i * 4 + j + 1);
+    FAILS(POLYDUCT_MISUSE, "share memory",
+          polyduct_redistribute(rows, from, from_lens, columns, same, to_lens));
     to[1] = parts[0];
-    FAILS(POLYDUCT_MISUSE, "share memory", polyduct_redistribute(rows, from, from_lens, columns, to, to_lens));
+    FAILS(POLYDUCT_MISUSE, "share memory",
+          polyduct_redistribute(rows, from, from_lens, columns, to, to_lens));
     to[1] = result[1];
     to_lens[1] = 4;
     FAILS(POLYDUCT_WRONG_SIZE, "destination part 1 has 4 bytes",

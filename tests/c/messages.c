@@ -1,7 +1,7 @@
 /* A unit of a domain, whose others are Python or more of these: messages NAME UNIT UNITS.
  *
- * All units do the same, each with the next one in a ring: `domain_units` of tests/python/test_capi.py is this in
- * Python. */
+ * All units do the same, each with the next one in a ring: `domain_units` of tests/python/test_capi.py is
+ * this in Python. */
 #include "check.h"
 
 static int handled;
@@ -31,7 +31,8 @@ static int twice(void *user, const polyduct_mail *argument, polyduct_reply *repl
     size_t count = argument->len / sizeof *given;
     double *result = malloc(argument->len);
     for (size_t n = 0; n < count; n++) result[n] = 2 * given[n];
-    OK(polyduct_reply_array(reply, POLYDUCT_F64, argument->ndim, argument->shape, argument->column_major, result));
+    OK(polyduct_reply_array(reply, POLYDUCT_F64, argument->ndim, argument->shape, argument->column_major,
+                            result));
     free(result);
     return 0;
 }
@@ -58,7 +59,8 @@ int main(int argc, char **argv) {
     words[5] = (char)('0' + unit);
     OK(polyduct_send(domain, right, 7, words, sizeof words - 1));
     OK(polyduct_recv(domain, left, 7, &mail));
-    TRUE(mail.from == left && mail.tag == 7 && mail.type == 0 && mail.len == 6 && ((const char *)mail.data)[5] == '0' + left);
+    TRUE(mail.from == left && mail.tag == 7 && mail.type == 0 && mail.len == 6 &&
+         ((const char *)mail.data)[5] == '0' + left);
     OK(polyduct_mail_free(&mail));
     OK(polyduct_mail_free(&mail));
     GIVES(POLYDUCT_NOT_YET, polyduct_try_recv(domain, POLYDUCT_ANY, 999, &none));

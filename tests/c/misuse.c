@@ -48,18 +48,22 @@ static void handles(const char *path) {
     FAILS(POLYDUCT_CLOSED, "the port was closed", polyduct_step_begin(closed, &memory, &len));
     FAILS(POLYDUCT_CLOSED, "the port was closed", polyduct_close(closed));
     FAILS(POLYDUCT_CLOSED, "the port was closed", polyduct_abort(closed, "again"));
-    FAILS(POLYDUCT_MISUSE, "a layout was given; expected a port", polyduct_close((polyduct_port *)(void *)layout));
+    FAILS(POLYDUCT_MISUSE, "a layout was given; expected a port",
+          polyduct_close((polyduct_port *)(void *)layout));
     FAILS(POLYDUCT_MISUSE, "no handle of polyduct's", polyduct_close((polyduct_port *)(void *)&unit));
     FAILS(POLYDUCT_MISUSE, "the port writes", polyduct_read(port, &step, 4, NULL));
     FAILS(POLYDUCT_MISUSE, "the port writes", polyduct_map(port, &found, &len, NULL));
     FAILS(POLYDUCT_MISUSE, "memory is NULL", polyduct_step_begin(port, NULL, &len));
     FAILS(POLYDUCT_MISUSE, "part is NULL; expected 4 bytes", polyduct_write(port, NULL, 4));
-    FAILS(POLYDUCT_MISUSE, "there is no array 1; there are 1", polyduct_info(port, 1, &(polyduct_part){.struct_size = sizeof(polyduct_part)}));
-    FAILS(POLYDUCT_BAD_OPTION, "struct_size is 0", polyduct_info(port, 0, &(polyduct_part){.struct_size = 0}));
+    FAILS(POLYDUCT_MISUSE, "there is no array 1; there are 1",
+          polyduct_info(port, 1, &(polyduct_part){.struct_size = sizeof(polyduct_part)}));
+    FAILS(POLYDUCT_BAD_OPTION, "struct_size is 0",
+          polyduct_info(port, 0, &(polyduct_part){.struct_size = 0}));
     FAILS(POLYDUCT_MISUSE, "a file has no units", polyduct_port_domain(port, NULL, &domain));
     /* What was wrong is said once more, whatever has gone well since. */
     OK(polyduct_unit(port, &unit, NULL));
-    TRUE(unit == 0 && polyduct_error_code() == POLYDUCT_MISUSE && strstr(polyduct_error_text(), "a file has no units"));
+    TRUE(unit == 0 && polyduct_error_code() == POLYDUCT_MISUSE &&
+         strstr(polyduct_error_text(), "a file has no units"));
     OK(polyduct_write(port, "abcd", 4));
     OK(polyduct_close(port));
     /* The place of a handle is taken again, and the old one stays closed. */
@@ -79,12 +83,17 @@ static void arguments(const char *path) {
     int64_t shape[] = {4, -1}, far;
     int type;
     FAILS(POLYDUCT_MISUSE, "port is NULL", polyduct_open_write(NULL, path, POLYDUCT_U8, 1, shape, "*", &o));
-    FAILS(POLYDUCT_BAD_OPTION, "url is NULL", polyduct_open_write(&port, NULL, POLYDUCT_U8, 1, shape, "*", &o));
+    FAILS(POLYDUCT_BAD_OPTION, "url is NULL",
+          polyduct_open_write(&port, NULL, POLYDUCT_U8, 1, shape, "*", &o));
     FAILS(POLYDUCT_WRONG_TYPE, "no element type 77", polyduct_open_write(&port, path, 77, 1, shape, "*", &o));
-    FAILS(POLYDUCT_BAD_OPTION, "shape is -1", polyduct_open_write(&port, path, POLYDUCT_U8, 2, shape, "*,*", &o));
-    FAILS(POLYDUCT_BAD_OPTION, "shape is NULL", polyduct_open_write(&port, path, POLYDUCT_U8, 2, NULL, "*,*", &o));
-    FAILS(POLYDUCT_BAD_OPTION, "9 dimensions", polyduct_open_write(&port, path, POLYDUCT_U8, 9, shape, "*", &o));
-    FAILS(POLYDUCT_LAYOUT_ERROR, "expected", polyduct_open_write(&port, path, POLYDUCT_U8, 1, shape, "blook", &o));
+    FAILS(POLYDUCT_BAD_OPTION, "shape is -1",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 2, shape, "*,*", &o));
+    FAILS(POLYDUCT_BAD_OPTION, "shape is NULL",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 2, NULL, "*,*", &o));
+    FAILS(POLYDUCT_BAD_OPTION, "9 dimensions",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 9, shape, "*", &o));
+    FAILS(POLYDUCT_LAYOUT_ERROR, "expected",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 1, shape, "blook", &o));
     TRUE(!strcmp(polyduct_error_attribute("reason"), "text"));
     OK(polyduct_error_int("position", &far));
     GIVES(POLYDUCT_MISUSE, polyduct_error_int("depth", &far));
@@ -106,12 +115,15 @@ static void arguments(const char *path) {
     FAILS(POLYDUCT_BAD_OPTION, "struct_size is 7", polyduct_open_read(&port, path, "*", &o));
     FAILS(POLYDUCT_LAYOUT_ERROR, "q9", polyduct_type_of("q9", &type));
     OK(polyduct_type_of("i8", &type));
-    TRUE(type == POLYDUCT_I64 && polyduct_type_size(type) == 8 && polyduct_type_size(POLYDUCT_TYPE_BYTES(12)) == 12);
+    TRUE(type == POLYDUCT_I64 && polyduct_type_size(type) == 8 &&
+         polyduct_type_size(POLYDUCT_TYPE_BYTES(12)) == 12);
     FAILS(POLYDUCT_LAYOUT_ERROR, "", polyduct_layout_new(&layout, "block,*", POLYDUCT_U8, 1, shape, 2));
     TRUE(port == NULL);
     TRUE(!strcmp(polyduct_code_name(POLYDUCT_PEER_LOST), "PeerLost") && !strcmp(polyduct_code_name(7), "?"));
-    TRUE(polyduct_code_is(POLYDUCT_ABSENT, POLYDUCT_TIMEOUT_ERROR) && polyduct_code_is(POLYDUCT_BAD_URL, POLYDUCT_MISUSE));
-    TRUE(!polyduct_code_is(POLYDUCT_BAD_URL, POLYDUCT_ABSENT) && !polyduct_code_is(POLYDUCT_OK, POLYDUCT_ERROR));
+    TRUE(polyduct_code_is(POLYDUCT_ABSENT, POLYDUCT_TIMEOUT_ERROR) &&
+         polyduct_code_is(POLYDUCT_BAD_URL, POLYDUCT_MISUSE));
+    TRUE(!polyduct_code_is(POLYDUCT_BAD_URL, POLYDUCT_ABSENT) &&
+         !polyduct_code_is(POLYDUCT_OK, POLYDUCT_ERROR));
     TRUE(polyduct_abi() == POLYDUCT_ABI);
 }
 
@@ -129,7 +141,8 @@ static void sizes(const char *path) {
     TRUE(older.struct_size == offsetof(polyduct_part, shape));
     newer.part.struct_size = sizeof newer;
     OK(polyduct_info(port, 0, &newer.part));
-    TRUE(newer.part.len == 4 && newer.part.struct_size == sizeof newer && newer.more[0] == 1 && newer.more[3] == 4);
+    TRUE(newer.part.len == 4 && newer.part.struct_size == sizeof newer && newer.more[0] == 1 &&
+         newer.more[3] == 4);
     OK(polyduct_abort(port, NULL));
 }
 

@@ -1,4 +1,5 @@
-/* One side of a port, for tests whose other side is Python or another of these: ports ROLE URL [UNIT UNITS]. */
+/* One side of a port, for tests whose other side is Python or another of these: ports ROLE URL [UNIT UNITS].
+ */
 #include "check.h"
 
 enum { ROWS = 6, COLUMNS = 10, STEPS = 3 };
@@ -29,7 +30,8 @@ static polyduct_part part_of(polyduct_port *port, size_t index) {
 static void fill(int32_t *a, const polyduct_part *part, int64_t step) {
     for (int64_t i = 0; i < part->local_shape[0]; i++)
         for (int64_t j = 0; j < part->local_shape[1]; j++)
-            a[i * part->local_strides[0] + j * part->local_strides[1]] = value(step, part->lo[0] + i, part->lo[1] + j);
+            a[i * part->local_strides[0] + j * part->local_strides[1]] =
+                value(step, part->lo[0] + i, part->lo[1] + j);
 }
 
 static void check(const int32_t *a, const polyduct_part *part, int64_t step) {
@@ -46,7 +48,8 @@ static void write_rows(char **argv) {
     int64_t shape[] = {ROWS, COLUMNS}, next;
     OK(polyduct_open_write(&port, argv[2], POLYDUCT_I32, 2, shape, "block,*", &o));
     polyduct_part part = part_of(port, 0);
-    TRUE(part.type == POLYDUCT_I32 && part.ndim == 2 && part.shape[0] == ROWS && part.local_shape[1] == COLUMNS);
+    TRUE(part.type == POLYDUCT_I32 && part.ndim == 2 && part.shape[0] == ROWS &&
+         part.local_shape[1] == COLUMNS);
     TRUE(!strcmp(part.name, "") && !strcmp(part.layout, "block,*") && part.changes == POLYDUCT_FIXED);
     int32_t *elsewhere = malloc(part.len);
     for (int step = 0; step < STEPS; step++) {
@@ -126,7 +129,8 @@ static void write_bundle(char **argv) {
         polyduct_part part = part_of(port, 0);
         double *field = malloc(part.len);
         int64_t *found = malloc((size_t)mine[0] * sizeof *found);
-        for (int64_t i = 0; i < part.local_shape[0] * 3; i++) field[i] = (double)(step * 100 + part.lo[0] * 3 + i);
+        for (int64_t i = 0; i < part.local_shape[0] * 3; i++)
+            field[i] = (double)(step * 100 + part.lo[0] * 3 + i);
         for (int64_t i = 0; i < mine[0]; i++) found[i] = unit * 10 + i;
         const void *parts[] = {field, found};
         size_t lens[] = {part.len, (size_t)mine[0] * sizeof *found};
@@ -204,7 +208,8 @@ static void describe(char **argv) {
         OK(polyduct_listing_info(listing, n, &part));
         printf("%s %d %d %lld\n", part.name, part.type, part.ndim, part.ndim ? (long long)part.shape[0] : -1);
     }
-    FAILS(POLYDUCT_MISUSE, "there is no array 7", polyduct_listing_info(listing, 7, &(polyduct_part){.struct_size = sizeof(polyduct_part)}));
+    FAILS(POLYDUCT_MISUSE, "there is no array 7",
+          polyduct_listing_info(listing, 7, &(polyduct_part){.struct_size = sizeof(polyduct_part)}));
     OK(polyduct_listing_close(listing));
 }
 
@@ -233,7 +238,8 @@ static void store(char **argv) {
     OK(polyduct_write_box(port, 0, lo, hi, box, sizeof box));
     FAILS(POLYDUCT_WRONG_SIZE, "", polyduct_read_box(port, 0, lo, hi, box, 4));
     hi[1] = 31;
-    FAILS(POLYDUCT_MISUSE, "expected a range within 0..30", polyduct_read_box(port, 0, lo, hi, box, sizeof box));
+    FAILS(POLYDUCT_MISUSE, "expected a range within 0..30",
+          polyduct_read_box(port, 0, lo, hi, box, sizeof box));
     OK(polyduct_close(port));
 }
 
@@ -248,7 +254,22 @@ static void wait_for_step(char **argv) {
     int code = polyduct_read(port, part, sizeof part, NULL);
     polyduct_error_int("pid", &pid);
     const char *side = polyduct_error_attribute("side"), *reason = polyduct_error_attribute("reason");
-    printf("%s %s %lld %s\n", polyduct_code_name(code), side ? side : "-", (long long)pid, reason ? reason : "-");
+    printf("%s %s %lld %s\n", polyduct_code_name(code), side ? side : "-", (long long)pid,
+           reason ? reason : "-");
+    polyduct_close(port);
+}
+
+/* Writes until that is an error. */
+static void write_until_error(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    int64_t shape[] = {ROWS, COLUMNS};
+    int32_t part[ROWS * COLUMNS] = {0};
+    int code;
+    OK(polyduct_open_write(&port, argv[2], POLYDUCT_I32, 2, shape, "*,*", &o));
+    while (!(code = polyduct_write(port, part, sizeof part))) {
+    }
+    printf("%s\n", polyduct_code_name(code));
     polyduct_close(port);
 }
 
@@ -267,9 +288,10 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(char **);
     } roles[] = {
-        {"write", write_rows},       {"read", read_columns}, {"write_bundle", write_bundle},
+        {"write", write_rows},        {"read", read_columns}, {"write_bundle", write_bundle},
         {"read_bundle", read_bundle}, {"describe", describe}, {"store", store},
-        {"wait", wait_for_step},     {"give_up", give_up},
+        {"wait", wait_for_step},      {"give_up", give_up},
+        {"until_error", write_until_error},
     };
     for (size_t n = 0; n < sizeof roles / sizeof *roles && argc > 2; n++)
         if (!strcmp(roles[n].name, argv[1])) {

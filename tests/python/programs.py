@@ -23,7 +23,8 @@ FORTRAN = ["gfortran", "-std=f2008", "-Wall", "-Wextra", "-Werror", "-g", "-Wno-
 FORTRAN += ["-Wno-compare-reals"]
 # Open MPI's C++ interface, which nobody needs, has warnings of its own.
 MPICXX = ["mpicxx", *CPP[1:], "-DOMPI_SKIP_MPICXX"]
-TOOLS = {"gcc": "gcc", "g++": "g++", "gfortran": "gfortran", "mpicc": "libopenmpi-dev", "mpirun": "openmpi-bin"}
+TOOLS = {"gcc": "gcc", "g++": "g++", "gfortran": "gfortran", "mpicc": "libopenmpi-dev"}
+TOOLS |= {"mpirun": "openmpi-bin", "pkg-config": "pkg-config"}
 
 
 def missing() -> list[str]:
@@ -34,7 +35,8 @@ def missing() -> list[str]:
 def build(where: Path, compiler: list[str], *sources: Path) -> Path:
     """Compiles and links a program; what the compiler warns of is an error."""
     program = where / f"{sources[-1].stem}-{sources[-1].suffix[1:]}"
-    command = [*compiler, *CONFIG.cflags, f"-I{SOURCES}", *map(str, sources), *CONFIG.libs, "-o", str(program)]
+    command = [*compiler, *CONFIG.cflags, f"-I{SOURCES}", *map(str, sources), *CONFIG.libs]
+    command += ["-o", str(program)]
     done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,15 +40,14 @@ def whole(step: int) -> np.ndarray[Any, Any]:
     return step * 1000 + np.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
 
 
-def read_all(url: str, layout: str, unit: int = 0, units: int = 1, **options: Any) -> list[np.ndarray[Any, Any]]:
-    port = polyduct.open(url, layout=layout, unit=unit, units=units, program="py", timeout=60, **options)
+def read_all(url: str, layout: str, unit: int = 0, units: int = 1) -> list[np.ndarray[Any, Any]]:
+    port = polyduct.open(url, layout=layout, unit=unit, units=units, program="py", timeout=60)
     return [part.copy() for part in port]
 
 
 def write_all(url: str, dtype: str, layout: str, unit: int, units: int) -> None:
-    with polyduct.open(
-        url, "w", shape=(ROWS, COLUMNS), dtype=dtype, layout=layout, unit=unit, units=units, program="py", timeout=60
-    ) as out:
+    shape, place = (ROWS, COLUMNS), {"unit": unit, "units": units, "program": "py"}
+    with polyduct.open(url, "w", shape=shape, dtype=dtype, layout=layout, timeout=60, **place) as out:
         for step in range(STEPS):
             [box] = out.layout.boxes(unit)
             out.write(np.array(whole(step)[tuple(slice(*side) for side in box)], dtype, order="C"))
@@ -86,7 +86,7 @@ def test_steps_among_themselves(built: Build, pipe: str, source: str) -> None:
 
 
 def test_fortran_and_python_mean_the_same_indices(built: Build, pipe: str) -> None:
-    """An array of Fortran is the array of the same indices in Python, in whatever order either has it in memory."""
+    """An array of Fortran is the array of the same indices in Python, in whatever order either has it."""
     with running(Program(built("ports.f90"), "write", pipe, 0, 1)) as [writer]:
         steps = read_all(pipe, "*,*;order=C")
         writer.end()
@@ -238,7 +238,8 @@ def test_a_signal_ends_a_call_by_the_question_alone(built: Build, pipe: str) -> 
 def test_a_killed_partner_is_a_code(built: Build, pipe: str, start: Callable[..., Process]) -> None:
     writer = start(
         f"""
-        out = polyduct.open({pipe!r}, "w", shape=({ROWS}, {COLUMNS}), dtype="i4", layout="*,*", unit=0, units=1)
+        shape = ({ROWS}, {COLUMNS})
+        out = polyduct.open({pipe!r}, "w", shape=shape, dtype="i4", layout="*,*", unit=0, units=1)
         wait()
         """
     )
@@ -251,7 +252,8 @@ def test_a_killed_partner_is_a_code(built: Build, pipe: str, start: Callable[...
 def test_a_killed_partner_in_fortran(built: Build, pipe: str, start: Callable[..., Process]) -> None:
     writer = start(
         f"""
-        out = polyduct.open({pipe!r}, "w", shape=({ROWS}, {COLUMNS}), dtype="f8", layout="*,*", unit=0, units=1)
+        shape = ({ROWS}, {COLUMNS})
+        out = polyduct.open({pipe!r}, "w", shape=shape, dtype="f8", layout="*,*", unit=0, units=1)
         wait()
         """
     )
@@ -275,6 +277,18 @@ def test_a_killed_program_in_c_is_an_exception(built: Build, pipe: str) -> None:
 
     with running(Program(built("ports.c"), "wait", pipe)) as [reader]:
         write()
+
+
+def test_a_socket_whose_other_end_is_gone_is_a_code(built: Build) -> None:
+    """And no SIGPIPE, which would end the program."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with running(Program(built("ports.c"), "until_error", place)) as [program]:
+            end, _ = server.accept()
+            assert len(end.recv(10)) == 10
+            # What it has not read is refused, and so is all that comes after.
+            end.close()
+            assert program.end() == "StreamBroken\n"
 
 
 def test_who_gives_up_says_why(built: Build, pipe: str) -> None:
@@ -395,9 +409,11 @@ def test_the_places_are_the_commands() -> None:
     words = " ".join([*CONFIG.cflags, *CONFIG.libs])
     assert run(command, "config", "--cflags", "--libs") == f"{words}\n"
     assert run(command, "config", "--fortran") == f"{CONFIG.fortran}\n"
-    assert Path(CONFIG.pkg_config, "polyduct.pc").read_text().count(f"\nVersion: {polyduct.__version__}\n") == 1
-    shown = run("env", f"PKG_CONFIG_PATH={CONFIG.pkg_config}", "pkg-config", "--cflags", "--libs", "polyduct").split()
-    assert [os.path.normpath(word[2:]) for word in shown if word[:2] in ("-I", "-L")] == [CONFIG.include, CONFIG.lib]
+    assert f"\nVersion: {polyduct.__version__}\n" in Path(CONFIG.pkg_config, "polyduct.pc").read_text()
+    path = f"PKG_CONFIG_PATH={CONFIG.pkg_config}"
+    words = run("env", path, "pkg-config", "--cflags", "--libs", "polyduct").split()
+    places = [os.path.normpath(word[2:]) for word in words if word[:2] in ("-I", "-L")]
+    assert places == [CONFIG.include, CONFIG.lib] and "-lpolyduct" in words
 
 
 def test_the_library_needs_no_python() -> None:

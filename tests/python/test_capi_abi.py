@@ -1,5 +1,6 @@
-"""What programs that were compiled once rely on: symbols, codes, sizes and places. `tests/c/abi.txt` has them; a line
-that changes or goes is a new POLYDUCT_ABI, and new ones are added.
+"""What programs that were compiled once rely on: symbols, codes, sizes and places.
+
+`tests/c/abi.txt` has them; a line that changes or goes is a new POLYDUCT_ABI, and new ones are added.
 
     python tests/python/test_capi_abi.py > tests/c/abi.txt
 """
@@ -19,7 +20,7 @@ from programs import C, CONFIG, CPP, FORTRAN, MPICXX, SOURCES, build, run
 import polyduct
 from polyduct import errors
 
-HEADER = Path(CONFIG.include, "polyduct.h").read_text()
+HEADER = "".join(Path(CONFIG.include, f"polyduct{part}.h").read_text() for part in ("", "_messages"))
 TEXT = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
 
 
@@ -32,12 +33,14 @@ def structures() -> dict[str, list[str]]:
     """The structures that callers see, and their members."""
     found = {}
     for body, name in re.findall(r"^typedef struct \w+ \{(.*?)^\} (\w+);", TEXT, re.MULTILINE | re.DOTALL):
-        found[name] = [re.sub(r"\[.*", "", one.split()[-1].lstrip("*")) for one in body.split(";") if one.strip()]
+        members = (one.split()[-1].lstrip("*") for one in body.split(";") if one.strip())
+        found[name] = [re.sub(r"\[.*", "", member) for member in members]
     return found
 
 
 def constants() -> list[str]:
-    values = [name for body in re.findall(r"^enum \w+ \{(.*?)\}", TEXT, re.MULTILINE | re.DOTALL) for name in re.findall(r"(POLYDUCT_\w+) =", body)]
+    enums = re.findall(r"^enum \w+ \{(.*?)\}", TEXT, re.MULTILINE | re.DOTALL)
+    values = re.findall(r"(POLYDUCT_\w+) =", "".join(enums))
     return [*values, "POLYDUCT_ABI", "POLYDUCT_MAX_DIMS", "POLYDUCT_ANY", "POLYDUCT_TYPE_BYTES(3)"]
 
 
@@ -50,7 +53,8 @@ def table(where: Path) -> str:
             size = f"sizeof((({struct} *)0)->{name})"
             lines.append(f'    printf("{struct}.{name} %zu %zu\\n", offsetof({struct}, {name}), {size});')
     source = where / "abi.c"
-    source.write_text("#include <polyduct.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\n    return 0;\n}\n")
+    head = "#include <polyduct.h>\n#include <stdio.h>\nint main(void) {\n"
+    source.write_text(head + "\n".join(lines) + "\n    return 0;\n}\n")
     return run(build(where, C, source)) + "".join(f"{name}()\n" for name in exported())
 
 
@@ -70,9 +74,8 @@ def test_the_table_is_what_is_there(tmp_path: Path) -> None:
 
 def test_codes_are_the_classes_of_python() -> None:
     """Each class has a code of its name, and each code the base classes of its class."""
-    classes = {
-        name: one for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, polyduct.Error)
-    }
+    types = {name: one for name, one in vars(errors).items() if isinstance(one, type)}
+    classes = {name: one for name, one in types.items() if issubclass(one, polyduct.Error)}
     codes = dict(re.findall(r"POLYDUCT_(\w+) = (-\d+)", HEADER))
     named = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper(): name for name in classes}
     assert set(codes) - set(named) == {"INTERNAL"} and set(named) <= set(codes)
@@ -90,11 +93,12 @@ def test_codes_are_the_classes_of_python() -> None:
 def test_types_are_those_of_messages() -> None:
     from polyduct._encode import _ELEMS
 
-    numbers = {int(n): name.lower() for name, n in re.findall(r"POLYDUCT_(\w+) = (\d+),?", re.findall(r"enum polyduct_type \{.*?\}", HEADER, re.DOTALL)[0])}
+    [types] = re.findall(r"enum polyduct_type \{.*?\}", HEADER, re.DOTALL)
+    numbers = {int(n): name.lower() for name, n in re.findall(r"POLYDUCT_(\w+) = (\d+)", types)}
     assert numbers == dict(enumerate(_ELEMS, start=1))
 
 
-@pytest.mark.parametrize("header", ["polyduct.h", "polyduct_mpi.h"])
+@pytest.mark.parametrize("header", ["polyduct.h", "polyduct_messages.h", "polyduct_mpi.h"])
 @pytest.mark.parametrize("compiler", ["c99", "c17", "c++11", "c++20"])
 def test_headers_go_without_a_warning(tmp_path: Path, header: str, compiler: str) -> None:
     mpi = header == "polyduct_mpi.h"
@@ -103,7 +107,8 @@ def test_headers_go_without_a_warning(tmp_path: Path, header: str, compiler: str
     else:
         command = ["mpicc" if mpi else "gcc", *C[1:], f"-std={compiler}"]
     source = tmp_path / ("x.cpp" if compiler[1] == "+" else "x.c")
-    source.write_text(f"#include <{header}>\n#include <{header}>\nint main(void) {{ return polyduct_abi() != POLYDUCT_ABI; }}\n")
+    twice = f"#include <{header}>\n" * 2
+    source.write_text(twice + "int main(void) { return polyduct_abi() != POLYDUCT_ABI; }\n")
     assert run(build(tmp_path, command, source)) == ""
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what the Fortran module has for each type and rank of array: `polyduct_arrays.inc`, and what the types
-`polyduct_port` and `polyduct_domain` list of it, `polyduct_ports.inc` and `polyduct_domains.inc`.
+"""Writes what the Fortran module has for each type and rank of array: `polyduct_arrays.inc`, and what the
+types `polyduct_port` and `polyduct_domain` list of it, `polyduct_ports.inc` and `polyduct_domains.inc`.
 
     python3 crates/capi/fortran/arrays.py
 
-Fortran 2008 has no generic procedures, and so each of seven has to be there for each of six types and four ranks.
+Fortran 2008 has no procedures for any type and rank, and so each of seven has to be there for each of six types
+and four ranks.
 """
 
 from __future__ import annotations
@@ -158,10 +159,10 @@ def names(what: str) -> list[str]:
 def listed(kinds: dict[str, str]) -> str:
     lines = [HEAD]
     for what in kinds:
-        for start in range(0, 24, 8):
-            lines.append(f"    procedure, private :: {', '.join(names(what)[start : start + 8])}\n")
-        for start in range(0, 24, 8):
-            lines.append(f"    generic :: {what} => {', '.join(names(what)[start : start + 8])}\n")
+        for start in range(0, 24, 6):
+            lines.append(f"    procedure, private :: {', '.join(names(what)[start : start + 6])}\n")
+        for start in range(0, 24, 6):
+            lines.append(f"    generic :: {what} => {', '.join(names(what)[start : start + 6])}\n")
     return "".join(lines)
 
 

@@ -21,13 +21,13 @@
 !
 !     gfortran $(polyduct config --fortran) simulate.f90 $(polyduct config --libs)
 !
-! Order. An array a(i, j) of Fortran is the array [i, j] of whoever is at the other end: shapes, indices (which
-! count from 1 here) and layouts mean the same dimensions in the same order. Only in memory the first dimension is
-! the fastest, which layouts call `order=F`: this module adds it to every layout that says no order of its own.
+! Order. An array a(i, j) of Fortran is the array [i, j] of whoever is at the other end: shapes, indices
+! (which count from 1 here) and layouts mean the same dimensions in the same order. Only in memory the first
+! dimension is the fastest, which layouts call `order=F`: this module adds it to every layout that says none.
 !
-! Errors. Every procedure takes `stat=` and `errmsg=`, as `allocate` does. `stat` is POLYDUCT_OK, a positive outcome
-! (POLYDUCT_END, POLYDUCT_DROPPED, POLYDUCT_NOT_YET) or a negative error, of the names in polyduct.h; without it an
-! error stops the program, with its text.
+! Errors. Every procedure takes `stat=` and `errmsg=`, as `allocate` does. `stat` is POLYDUCT_OK, a positive
+! outcome (POLYDUCT_END, POLYDUCT_DROPPED, POLYDUCT_NOT_YET) or a negative error, of the names in polyduct.h;
+! without it an error stops the program, with its text.
 !
 ! Arrays are of real32, real64, int32, int64 and of complex of both kinds, with one to four dimensions, and
 ! contiguous: others are an error. `polyduct_arrays.inc` has the procedures for each of these.
@@ -41,13 +41,15 @@ module polyduct
   integer, parameter, public :: POLYDUCT_MISUSE = -2, POLYDUCT_BAD_OPTION = -3, POLYDUCT_BAD_URL = -4
   integer, parameter, public :: POLYDUCT_LAYOUT_ERROR = -6, POLYDUCT_WRONG_SIZE = -7, POLYDUCT_WRONG_TYPE = -8
   integer, parameter, public :: POLYDUCT_CLOSED = -22, POLYDUCT_PEER_LOST = -23, POLYDUCT_PEER_LEFT = -24
-  integer, parameter, public :: POLYDUCT_PEER_ABORTED = -25, POLYDUCT_READERS_GONE = -29, POLYDUCT_REFUSED = -30
+  integer, parameter, public :: POLYDUCT_PEER_ABORTED = -25, POLYDUCT_READERS_GONE = -29
+  integer, parameter, public :: POLYDUCT_REFUSED = -30, POLYDUCT_INTERRUPTED = -40
   integer, parameter, public :: POLYDUCT_TIMEOUT_ERROR = -38, POLYDUCT_ABSENT = -39, POLYDUCT_FILE_ERROR = -43
   integer, parameter, public :: POLYDUCT_FILE_MISSING = -44, POLYDUCT_STORE_ERROR = -46
   integer, parameter, public :: POLYDUCT_ANY = -1
   integer, parameter :: most = 8
 
-  integer(c_int), parameter :: type_i4 = 4, type_i8 = 5, type_r4 = 11, type_r8 = 12, type_c4 = 13, type_c8 = 14
+  integer(c_int), parameter :: type_i4 = 4, type_i8 = 5, type_r4 = 11, type_r8 = 12
+  integer(c_int), parameter :: type_c4 = 13, type_c8 = 14
 
   !> One unit's port, open for writing or for reading. One that goes out of scope is closed.
   type, public :: polyduct_port
@@ -64,17 +66,19 @@ module polyduct
     procedure :: begin => port_begin     !< Begins a step of a bundle, whose parts `at` gives.
     procedure :: publish => port_publish !< Makes the step visible that was begun.
     procedure :: cancel => port_cancel   !< Forgets it.
-    procedure :: come => port_come       !< Reads the next step of a bundle, whose parts `at` gives; false at the end.
+    procedure :: come => port_come       !< Reads the next step of a bundle, whose parts `at` gives; or false.
     procedure :: unit => port_unit
     procedure :: units => port_units
     procedure :: shape => port_shape             !< Of the whole array.
     procedure :: local_shape => port_local_shape !< Of this unit's part.
-    procedure :: lower => port_lower             !< Its first index in each dimension, from 1; 0 for several boxes.
+    procedure :: lower => port_lower             !< Its first index in each dimension; 0 for several boxes.
     procedure :: upper => port_upper             !< Its last.
     procedure :: layout => port_layout
     procedure, private :: set_int, set_int8, set_real, set_text, get_int, get_int8, get_real, get_text
-    generic :: set => set_int, set_int8, set_real, set_text !< call p%set(name, value): goes with the step to come.
-    generic :: get => get_int, get_int8, get_real, get_text !< call p%get(name, value): of the step that was read last.
+    !> call p%set(name, value): goes with the step to come of a bundle.
+    generic :: set => set_int, set_int8, set_real, set_text
+    !> call p%get(name, value): of the step that was read last.
+    generic :: get => get_int, get_int8, get_real, get_text
     procedure :: close => port_close
     procedure :: abort => port_abort
     final :: port_end

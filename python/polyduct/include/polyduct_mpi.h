@@ -2,9 +2,9 @@
  * compiled against MPI: it includes <mpi.h> and needs no library of polyduct's beyond <polyduct.h>'s.
  *
  *     char *layout;
- *     int code = polyduct_layout_of_cart(cart, 2, (int64_t[]){4096, 4096}, &layout);   // "block[0],block[1]@4x2"
- *     if (code == POLYDUCT_OK) polyduct_open_write(&out, "-", POLYDUCT_F64, 2, shape, layout, NULL);
- *     free(layout);
+ *     int code = polyduct_layout_of_cart(cart, 2, (int64_t[]){4096, 4096}, &layout);   //
+ * "block[0],block[1]@4x2" if (code == POLYDUCT_OK) polyduct_open_write(&out, "-", POLYDUCT_F64, 2, shape,
+ * layout, NULL); free(layout);
  *
  * The units of polyduct are the ranks of the communicator: those of MPI_COMM_WORLD, where mpiexec numbers
  * them. Text is allocated by malloc, and the caller frees it. Codes are those of polyduct.h; why something
@@ -134,13 +134,15 @@ static inline int polyduct_layout_of_cart(MPI_Comm comm, int ndim, const int64_t
     int dims[POLYDUCT_MAX_DIMS], periods[POLYDUCT_MAX_DIMS], coords[POLYDUCT_MAX_DIMS];
     polyduct_mpi_text text = {NULL, 0, 0, 0};
     (void)shape;
+    *layout = NULL;
     if (comm == MPI_COMM_NULL) return polyduct_mpi_fail(POLYDUCT_MISUSE, "the communicator is MPI_COMM_NULL");
     if (MPI_Topo_test(comm, &topology) != MPI_SUCCESS || topology != MPI_CART)
         return polyduct_mpi_fail(POLYDUCT_MISUSE,
                                  "the communicator has no grid; expected one of MPI_Cart_create");
     MPI_Cartdim_get(comm, &grid);
     if (ndim < 0 || ndim > POLYDUCT_MAX_DIMS || grid > ndim)
-        return polyduct_mpi_fail(POLYDUCT_MISUSE, "the communicator has %d dimensions, the array %d", grid, ndim);
+        return polyduct_mpi_fail(POLYDUCT_MISUSE, "the communicator has %d dimensions, the array %d", grid,
+                                 ndim);
     if (grid == 0) {
         polyduct_mpi_add(&text, "...");
         return polyduct_mpi_done(&text, layout);
@@ -169,9 +171,10 @@ static inline int polyduct_mpi_of_darray(const int *made, MPI_Comm comm, polyduc
         MPI_Comm_size(comm, &there);
     }
     if (here != rank || there != size)
-        return polyduct_mpi_fail(POLYDUCT_MISUSE,
-                                 "the darray type is of process %d of %d, this one is %d of %d in the communicator",
-                                 rank, size, here, there);
+        return polyduct_mpi_fail(
+            POLYDUCT_MISUSE,
+            "the darray type is of process %d of %d, this one is %d of %d in the communicator", rank, size,
+            here, there);
     array->ndim = ndim;
     for (int k = 0; k < ndim; k++) {
         int64_t extent = gsizes[k], parts = psizes[k], most = (extent + parts - 1) / parts;
@@ -206,8 +209,9 @@ static inline int polyduct_mpi_of_subarray(const int *made, MPI_Comm comm, polyd
     int count = 3 * ndim + 1;
     polyduct_mpi_text text = {NULL, 0, 0, 0};
     if (comm == MPI_COMM_NULL)
-        return polyduct_mpi_fail(POLYDUCT_MISUSE, "a subarray type says what this process has, and nothing of the "
-                                                  "others: expected a communicator whose processes all call this");
+        return polyduct_mpi_fail(POLYDUCT_MISUSE,
+                                 "a subarray type says what this process has, and nothing of the "
+                                 "others: expected a communicator whose processes all call this");
     MPI_Comm_size(comm, &units);
     memcpy(mine, made + 1, (size_t)count * sizeof *mine);
     all = (int *)malloc((size_t)units * (size_t)count * sizeof *all);
@@ -217,7 +221,8 @@ static inline int polyduct_mpi_of_subarray(const int *made, MPI_Comm comm, polyd
     for (int k = 0; k < ndim; k++) array->shape[k] = made[1 + k];
     polyduct_mpi_add(&text, "boxes(");
     for (int u = 0; u < units; u++) {
-        const int *sizes = all + (size_t)u * (size_t)count, *subsizes = sizes + ndim, *starts = subsizes + ndim;
+        const int *sizes = all + (size_t)u * (size_t)count, *subsizes = sizes + ndim,
+                  *starts = subsizes + ndim;
         int empty = 0;
         if (memcmp(sizes, mine, (size_t)ndim * sizeof *mine) != 0 || sizes[3 * ndim] != mine[3 * ndim])
             code = POLYDUCT_MISUSE;
@@ -232,7 +237,8 @@ static inline int polyduct_mpi_of_subarray(const int *made, MPI_Comm comm, polyd
     free(all);
     if (code != POLYDUCT_OK) {
         free(text.at);
-        return polyduct_mpi_fail(code, "the processes' subarray types are not of one array: sizes or order differ");
+        return polyduct_mpi_fail(code,
+                                 "the processes' subarray types are not of one array: sizes or order differ");
     }
     return polyduct_mpi_done(&text, &array->layout);
 }
@@ -244,7 +250,8 @@ static inline int polyduct_mpi_of_subarray(const int *made, MPI_Comm comm, polyd
  * process of `comm` has the box that its own type says. All call. MPI_Type_contiguous(n)     one dimension of
  * n elements for each process, in order of the ranks: "block". MPI_Type_vector(n, b, s)   one dimension of
  * n*s elements, of which blocks of b are dealt round, the first to
- *                              rank 0, as with a displacement of rank*b: "cyclic(b)". s must be b times the processes.
+ *                              rank 0, as with a displacement of rank*b: "cyclic(b)". s must be b times the
+ * processes.
  *
  * Elements are of a type of MPI's own. POLYDUCT_MISUSE for anything else, and a datatype whose elements are
  * none of polyduct's is POLYDUCT_WRONG_TYPE. `comm` may be MPI_COMM_NULL for a darray type. */
@@ -253,13 +260,15 @@ static inline int polyduct_layout_of_datatype(MPI_Datatype datatype, MPI_Comm co
     int integers, addresses, types, combiner, units = 1, code, *made;
     MPI_Datatype element = MPI_DATATYPE_NULL;
     polyduct_mpi_text text = {NULL, 0, 0, 0};
+    array->layout = NULL;
     if (datatype == MPI_DATATYPE_NULL)
         return polyduct_mpi_fail(POLYDUCT_MISUSE, "the datatype is MPI_DATATYPE_NULL");
     MPI_Type_get_envelope(datatype, &integers, &addresses, &types, &combiner);
-    if (combiner != MPI_COMBINER_DARRAY && combiner != MPI_COMBINER_SUBARRAY && combiner != MPI_COMBINER_VECTOR &&
-        combiner != MPI_COMBINER_CONTIGUOUS)
-        return polyduct_mpi_fail(POLYDUCT_MISUSE, "the datatype is not one of an array; expected a darray, a subarray, "
-                                                  "a vector or a contiguous type of elements");
+    if (combiner != MPI_COMBINER_DARRAY && combiner != MPI_COMBINER_SUBARRAY &&
+        combiner != MPI_COMBINER_VECTOR && combiner != MPI_COMBINER_CONTIGUOUS)
+        return polyduct_mpi_fail(POLYDUCT_MISUSE,
+                                 "the datatype is not one of an array; expected a darray, a subarray, "
+                                 "a vector or a contiguous type of elements");
     made = (int *)malloc((size_t)integers * sizeof *made);
     if (!made) return polyduct_mpi_fail(POLYDUCT_NO_MEMORY, "no memory for what a datatype is made of");
     MPI_Type_get_contents(datatype, integers, 0, 1, made, NULL, &element);
@@ -274,13 +283,15 @@ static inline int polyduct_layout_of_datatype(MPI_Datatype datatype, MPI_Comm co
     if (comm != MPI_COMM_NULL) MPI_Comm_size(comm, &units);
     if ((combiner == MPI_COMBINER_DARRAY && made[2] > POLYDUCT_MAX_DIMS) ||
         (combiner == MPI_COMBINER_SUBARRAY && made[0] > POLYDUCT_MAX_DIMS)) {
-        code = polyduct_mpi_fail(POLYDUCT_MISUSE, "the datatype has more than %d dimensions", POLYDUCT_MAX_DIMS);
+        code =
+            polyduct_mpi_fail(POLYDUCT_MISUSE, "the datatype has more than %d dimensions", POLYDUCT_MAX_DIMS);
     } else if (combiner == MPI_COMBINER_DARRAY) {
         code = polyduct_mpi_of_darray(made, comm, array);
     } else if (combiner == MPI_COMBINER_SUBARRAY) {
         code = polyduct_mpi_of_subarray(made, comm, array);
     } else if (comm == MPI_COMM_NULL) {
-        code = polyduct_mpi_fail(POLYDUCT_MISUSE, "how many processes there are the communicator says: expected one");
+        code = polyduct_mpi_fail(POLYDUCT_MISUSE,
+                                 "how many processes there are the communicator says: expected one");
     } else if (combiner == MPI_COMBINER_CONTIGUOUS) {
         array->ndim = 1;
         array->shape[0] = (int64_t)made[0] * units;
@@ -288,8 +299,8 @@ static inline int polyduct_layout_of_datatype(MPI_Datatype datatype, MPI_Comm co
         code = polyduct_mpi_done(&text, &array->layout);
     } else if (made[2] != (int64_t)made[1] * units) {
         code = polyduct_mpi_fail(POLYDUCT_MISUSE,
-                                 "the vector's stride is %d; expected its block of %d times the %d processes", made[2],
-                                 made[1], units);
+                                 "the vector's stride is %d; expected its block of %d times the %d processes",
+                                 made[2], made[1], units);
     } else {
         array->ndim = 1;
         array->shape[0] = (int64_t)made[0] * made[2];
