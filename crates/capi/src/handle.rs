@@ -114,6 +114,8 @@ fn parts(handle: Handle) -> Option<Parts> {
 }
 
 struct Table {
+    /// The parent's, for who looks for lost memory alone.
+    _parent: Option<&'static Table>,
     pid: u32,
     epoch: usize,
     places: RwLock<Places>,
@@ -138,7 +140,7 @@ fn table() -> &'static Table {
             return old;
         }
         let epoch = old.map_or(1, |old| (old.epoch + 1) % EPOCHS);
-        let new = Box::into_raw(Box::new(Table { pid, epoch, places: RwLock::default() }));
+        let new = Box::into_raw(Box::new(Table { _parent: old, pid, epoch, places: RwLock::default() }));
         if TABLE.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: it was just made here, and nobody else has seen it.
             drop(unsafe { Box::from_raw(new) });

@@ -32,7 +32,10 @@ const BYTES: c_int = 256;
 pub fn elem(number: c_int) -> Option<ElemType> {
     match number {
         1..BYTES => TYPES.get(number as usize - 1).copied(),
-        _ => u32::try_from(number - BYTES).ok().filter(|&n| n > 0).map(ElemType::Bytes),
+        _ => {
+            let bytes = number.checked_sub(BYTES)?;
+            u32::try_from(bytes).ok().filter(|&n| n > 0).map(ElemType::Bytes)
+        }
     }
 }
 

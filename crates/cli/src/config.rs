@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_package_of_this_version_is_found_beside_the_command() {
-        let dir = polyduct_rig::scratch::Scratch::new("config");
+        let dir = polyduct_rig::Scratch::new("config");
         let (prefix, exe) = (dir.path(), dir.path().join("bin/polyduct"));
         assert_eq!(package_of(&exe), None);
         let target = install(prefix, ".", VERSION);

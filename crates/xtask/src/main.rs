@@ -94,14 +94,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates in which `unsafe` may stand; in `polyduct-rig` it traces the programs of tests and counts what they
 /// allocate.
-const MAY_BE_UNSAFE: &[&str] = &[
-    "polyduct-capi",
-    "polyduct-copy",
-    "polyduct-message",
-    "polyduct-os",
-    "polyduct-python",
-    "polyduct-rig",
-];
+const MAY_BE_UNSAFE: &[&str] =
+    &["polyduct-capi", "polyduct-copy", "polyduct-message", "polyduct-os", "polyduct-python", "polyduct-rig"];
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
