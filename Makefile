@@ -6,6 +6,7 @@ PEERS  := .peers
 BIN    := $(VENV)/bin/polyduct
 LAB    := cargo run --quiet --release --locked -p polyduct-bench --
 SCRIPT := .venv-torch/bin/python
+PYTHONS := $(shell find python/polyduct -type f -not -name "*.pyc") setup.py
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python test-torch bench bench-plots lint clean
@@ -25,7 +26,7 @@ build: $(VENV)/installed
 
 # The wheel holds the module and the command; cargo's own cache makes the second build short. Modules that are gone from
 # the sources are not in it again.
-$(VENV)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*) | $(VENV)/bin/pip
+$(VENV)/installed: $(RUST) pyproject.toml $(PYTHONS) | $(VENV)/bin/pip
 	rm -rf build/lib*
 	$(BESIDE) $(VENV)/bin/pip install --quiet --disable-pip-version-check '.[test,demo]'
 	@touch $@
@@ -39,7 +40,7 @@ demo: build
 # The tests of Rust wait for half of their time. What only computes, the wheel and the models, takes what they leave: it runs
 # when no test wants the processor. All at once mostly means a clean build, which cargo's notes for the next one would slow
 # down by a tenth.
-SUITE := --locked --workspace --exclude polyduct-python --exclude polyduct-wheel
+SUITE := --locked --workspace --exclude polyduct-python --exclude polyduct-wheel --exclude polyduct-wheel-c
 
 test: export CARGO_INCREMENTAL = 0
 test:
@@ -87,7 +88,7 @@ TORCH := .venv-torch
 test-torch: $(TORCH)/installed
 	$(TORCH)/bin/python -m pytest -q tests/python/test_torch.py tests/python/test_layouts_of.py
 
-$(TORCH)/installed: $(RUST) pyproject.toml $(wildcard python/polyduct/*)
+$(TORCH)/installed: $(RUST) pyproject.toml $(PYTHONS)
 	test -x $(TORCH)/bin/pip || $(PYTHON) -m venv $(TORCH)
 	rm -rf build/lib*
 	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch,libraries]'

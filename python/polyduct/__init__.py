@@ -40,6 +40,7 @@ The interface; each name has a help of its own (``help(polyduct.open)``):
     Layout, redistribute        who owns what (Box), and regrouping within one process
     domain                      Domain: Message, Call, Channel, Region, Lent, Serving, Status; Request, waitany
     Store                       StoredArray, Attributes, StoreStatus
+    config                      Config: where the library for C and Fortran is
     Error                       base of all exceptions; `polyduct.errors` describes each
 """
 
@@ -52,6 +53,7 @@ from polyduct._at import At as At
 from polyduct._bundle_reader import BundleReader as BundleReader, BundleSteps as BundleSteps, ReadStep as ReadStep
 from polyduct._bundle_writer import BundleStep as BundleStep, BundleWriter as BundleWriter, FilledStep as FilledStep
 from polyduct._bundles import Array as Array, ArrayInfo as ArrayInfo, Arrays as Arrays, Open as Open, layout_of as layout_of
+from polyduct._config import Config as Config, config as config
 from polyduct._domain import (
     Call as Call,
     Channel as Channel,

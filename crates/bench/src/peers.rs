@@ -152,6 +152,22 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
             }),
         });
     }
+    let (ours, theirs) = (script.with_file_name("../c_pipe.py"), script.with_file_name("../python_pipe.py"));
+    let python = python.to_owned();
+    cases.push(Case {
+        name: "C to C, 64 MiB steps, against Python to Python".into(),
+        unit: "ms",
+        baseline: "Python",
+        target: Target::RatioAtMost(1.0),
+        run: Box::new(move || {
+            if !python.exists() {
+                return Ok(Measured::Missing(format!("{} is not there: run `make build`", python.display())));
+            }
+            // The same rounds as against peers, of which each starts two programs anew.
+            let theirs = || python_seconds(&python, &theirs, &[]).map(Ok);
+            paired(rounds, |seconds| seconds * 1e3, || python_seconds(&python, &ours, &[]), theirs)
+        }),
+    });
     for (units, at_least) in [(2, 2.0), (4, 1.5)] {
         let script = script.clone();
         cases.push(Case {

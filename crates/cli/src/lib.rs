@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod config;
 mod cp;
 mod doctor;
 mod gateway;
@@ -55,6 +56,8 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
     Doctor(doctor::DoctorArgs),
+    /// Say where the library for C and Fortran is: --cflags --libs.
+    Config(config::ConfigArgs),
     /// Print what a shell needs to complete this command: bash, zsh, fish, ...
     Completions(manual::CompletionsArgs),
     /// Write the manual pages of this command into a directory.
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Store(args) => store::store(&args),
         Command::Gateway(args) => gateway::gateway(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Config(args) => config::config(&args),
         Command::Completions(args) => manual::completions(&args, &mut Cli::command()),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::PumpIn(args) => pump::pump_in(&args),

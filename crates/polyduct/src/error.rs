@@ -1,7 +1,8 @@
 //! The error of the façade: whose fault it is, and everything from below.
 
+use crate::class::{classify, Class};
 use polyduct_pipe::PipeError;
-use polyduct_port::PortError;
+use polyduct_port::{PortError, PortName};
 use polyduct_store::{disk::StoreError, FileError};
 
 /// What can go wrong with a port.
@@ -74,6 +75,23 @@ pub enum Error {
         /// Bytes given.
         found: u64,
     },
+}
+
+impl Error {
+    /// What the surfaces call it: the name of its class, and its attributes.
+    pub fn class(&self) -> Class {
+        classify(self)
+    }
+
+    /// What a port at `url` says when it is used after it was closed, or while another thread closes it.
+    pub fn closed(url: &str) -> Error {
+        let port = match url.split_once(':') {
+            Some(("pipe", pipe)) => PortName::Pipe(pipe.to_owned()),
+            Some(("store", path)) => PortName::Store(path.to_owned()),
+            _ => PortName::File(url.to_owned()),
+        };
+        PortError::Closed { port }.into()
+    }
 }
 
 impl From<polyduct_message::MessageError> for Error {

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod at;
+pub mod class;
 mod domain;
 mod each;
 mod env;

@@ -4,7 +4,7 @@
 use crate::{error, exit};
 use polyduct::host::{clock, process::own_pid};
 use polyduct::message::Domain;
-use polyduct::Interrupt;
+use polyduct::{Error, Interrupt};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -254,7 +254,7 @@ impl Guard {
                 return raised;
             }
             match (reason, &self.url) {
-                (Some(Reason::Closing), Some(url)) => error::raise(py, &error::closed(url)),
+                (Some(Reason::Closing), Some(url)) => error::raise(py, &Error::closed(url)),
                 (Some(Reason::Closing), None) => {
                     error::own(py, "Closed", &format!("the {what} was closed by another thread"))
                 }

@@ -5,6 +5,7 @@
 
 use crate::encode::{decode_copy, look};
 use crate::guard::{lock, raise_from_call};
+use polyduct::class::TRACEBACK;
 use polyduct::message::domain::{Context, Message, Parcel};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -13,8 +14,6 @@ use pyo3::{PyTraverseError, PyVisit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Stands between the words of a call that failed and the traceback.
-pub const TRACEBACK: &str = "\n\nTraceback (most recent call last):\n";
 /// Bytes of a traceback that are sent.
 const MAX_TRACEBACK: usize = 16 << 10;
 

@@ -143,7 +143,7 @@ impl Port {
 
     /// An error of a port that is no longer there.
     pub fn closed(&self) -> Error {
-        error::closed(&self.url)
+        Error::closed(&self.url)
     }
 }
 
