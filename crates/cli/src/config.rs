@@ -49,16 +49,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Says it; gives the exit status.
 pub fn config(args: &ConfigArgs) -> u8 {
-    let exe = match std::env::current_exe().and_then(fs::canonicalize) {
-        Ok(exe) => exe,
-        Err(e) => return fail(&format!("cannot tell where this command is: {e}")),
-    };
-    let Some(package) = package_of(&exe) else {
-        return fail(&format!(
-            "{} is not of an installed package of polyduct {VERSION}, which has the header and the library: \
-             install it with pip",
-            exe.display()
-        ));
+    let package = match package() {
+        Ok(package) => package,
+        Err(why) => return fail(&why),
     };
     let config = Config::of(&package);
     if args.json {
@@ -79,6 +72,22 @@ pub fn config(args: &ConfigArgs) -> u8 {
         )),
     };
     u8::from(!printed)
+}
+
+/// The Python package that this command was installed with.
+///
+/// # Errors
+/// In words: it was not.
+pub fn package() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().and_then(fs::canonicalize);
+    let exe = exe.map_err(|e| format!("cannot tell where this command is: {e}"))?;
+    package_of(&exe).ok_or_else(|| {
+        format!(
+            "{} is not of an installed package of polyduct {VERSION}, which has the header and the libraries: \
+             install it with pip",
+            exe.display()
+        )
+    })
 }
 
 fn fail(words: &str) -> u8 {

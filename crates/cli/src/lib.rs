@@ -10,6 +10,7 @@ mod doctor;
 mod gateway;
 mod ls;
 mod manual;
+mod mpi;
 mod open_files;
 mod pump;
 mod run;
@@ -56,6 +57,8 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     /// Say what this machine offers, what limits are in force, and what was left behind.
     Doctor(doctor::DoctorArgs),
+    /// Run an MPI program over polyduct: mpirun -n 4 ./a.out.
+    Mpi(mpi::MpiArgs),
     /// Say where the library for C and Fortran is: --cflags --libs.
     Config(config::ConfigArgs),
     /// Print what a shell needs to complete this command: bash, zsh, fish, ...
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Store(args) => store::store(&args),
         Command::Gateway(args) => gateway::gateway(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Mpi(args) => mpi::mpi(&args),
         Command::Config(args) => config::config(&args),
         Command::Completions(args) => manual::completions(&args, &mut Cli::command()),
         Command::Man(args) => manual::man(&args, Cli::command()),

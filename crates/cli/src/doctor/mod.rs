@@ -4,6 +4,7 @@
 mod leftovers;
 mod machine;
 mod messages;
+mod mpi;
 mod units;
 
 use crate::text::{bytes, print, print_json, Colour};
@@ -82,6 +83,7 @@ pub fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = machine::examine();
     findings.extend(units::examine(args.units));
     findings.extend(messages::examine(args.units));
+    findings.push(mpi::examine());
     findings.extend(leftovers::examine());
     let printed = match args.json {
         true => print_json(&findings),

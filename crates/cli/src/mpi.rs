@@ -1,0 +1,202 @@
+//! `polyduct mpi`: runs MPI programs over polyduct, as they are.
+//!
+//! MPI's libraries send by libfabric, and libfabric takes providers from a directory. All that is done here is to
+//! find out which MPI a launcher is of, and to tell it so.
+
+use crate::config::package;
+use crate::text::{print, print_json, say};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+const AFTER_HELP: &str = "\
+The command is MPI's own launcher with its arguments. MPICH and Open MPI are known, from PyPI or the system.
+
+  polyduct mpi mpirun -n 4 ./a.out
+  polyduct mpi --explain mpirun > settings.sh     # for batch scripts, which start programs themselves
+
+Processes of one host share memory. Those of several use TCP, and need one secret in POLYDUCT_JOB_KEY: make it
+with `openssl rand -hex 32`. With POLYDUCT_TRUSTED_NETWORK=1 what they send is not encrypted. A host with several
+addresses says in POLYDUCT_ADDRESS which one the others reach.";
+
+/// Arguments of `polyduct mpi`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct MpiArgs {
+    /// Print the settings, as a shell takes them, and start nothing.
+    #[arg(long)]
+    explain: bool,
+    /// Print them as JSON.
+    #[arg(long, requires = "explain")]
+    json: bool,
+    /// The launcher, and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "MPIRUN")]
+    command: Vec<OsString>,
+}
+
+/// Which MPI a launcher is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Library {
+    #[serde(rename = "MPICH")]
+    Mpich,
+    #[serde(rename = "Open MPI")]
+    OpenMpi,
+}
+
+/// What a launcher is told.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Settings {
+    library: Library,
+    version: String,
+    environment: BTreeMap<&'static str, String>,
+}
+
+/// Does it; gives the exit status where nothing was started.
+pub fn mpi(args: &MpiArgs) -> u8 {
+    let settings = provider().and_then(|path| Settings::of(&args.command[0], path));
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(why) => {
+            say!("polyduct: {why}");
+            return 1;
+        }
+    };
+    if args.explain {
+        let printed = if args.json { print_json(&settings) } else { print(&settings.script()) };
+        return u8::from(!printed);
+    }
+    say!("polyduct: {}", settings.words(std::env::var_os("POLYDUCT_JOB_KEY").is_some()));
+    let mut command = Command::new(&args.command[0]);
+    command.args(settings.forwarding()).args(&args.command[1..]).envs(&settings.environment);
+    let error = command.exec();
+    say!("polyduct: {}: {error}", args.command[0].display());
+    127
+}
+
+/// The library that libfabric loads.
+///
+/// # Errors
+/// In words: there is none.
+pub fn provider() -> Result<PathBuf, String> {
+    let path = package()?.join("lib/libpolyduct_fi.so");
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!("{} is not there: install polyduct again", path.display())),
+    }
+}
+
+impl Settings {
+    fn of(launcher: &OsStr, provider: PathBuf) -> Result<Settings, String> {
+        let shown = launcher.display();
+        let output = Command::new(launcher).arg("--version").output();
+        let output = output.map_err(|e| format!("{shown}: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (library, version) = recognise(&said).ok_or_else(|| {
+            let first = said.lines().next().unwrap_or("nothing");
+            format!(
+                "{shown} is no launcher of MPICH or Open MPI that is known here: `{shown} --version` says \
+                 {first:?}; expected mpirun or mpiexec, and then its arguments"
+            )
+        })?;
+        let folder = provider.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let mut environment =
+            BTreeMap::from([("FI_PROVIDER_PATH", folder), ("FI_PROVIDER", "polyduct".to_owned())]);
+        environment.extend(library.own().iter().map(|(name, value)| (*name, (*value).to_owned())));
+        Ok(Settings { library, version, environment })
+    }
+
+    /// For a shell.
+    fn script(&self) -> String {
+        let mut text = format!("# {} {} over polyduct\n", self.library.name(), self.version);
+        for (name, value) in &self.environment {
+            text += &format!("export {name}='{}'\n", value.replace('\'', "'\\''"));
+        }
+        if self.library == Library::OpenMpi {
+            text += "# On several hosts mpirun is also told: -x FI_PROVIDER_PATH -x FI_PROVIDER -x POLYDUCT_JOB_KEY\n";
+        }
+        text
+    }
+
+    fn words(&self, has_key: bool) -> String {
+        let far = match has_key {
+            true => "TCP between hosts",
+            false => "one host, since POLYDUCT_JOB_KEY is not set",
+        };
+        format!("{} {} over polyduct: shared memory, {far}", self.library.name(), self.version)
+    }
+
+    /// What has the launcher pass on to other hosts what it would not by itself.
+    fn forwarding(&self) -> Vec<&'static str> {
+        if self.library != Library::OpenMpi {
+            return Vec::new();
+        }
+        let own = ["POLYDUCT_JOB_KEY", "POLYDUCT_TRUSTED_NETWORK", "POLYDUCT_ADDRESS", "POLYDUCT_NEAR"];
+        let set = own.into_iter().filter(|name| std::env::var_os(name).is_some());
+        ["FI_PROVIDER_PATH", "FI_PROVIDER"].into_iter().chain(set).flat_map(|name| ["-x", name]).collect()
+    }
+}
+
+impl Library {
+    fn name(self) -> &'static str {
+        match self {
+            Library::Mpich => "MPICH",
+            Library::OpenMpi => "Open MPI",
+        }
+    }
+
+    /// What has the library send everything by libfabric, also between processes of one host.
+    fn own(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Library::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
+            // Its way over UCX to remote memory is not tried, nor complained about.
+            Library::OpenMpi => &[("OMPI_MCA_pml", "cm"), ("OMPI_MCA_mtl", "ofi"), ("OMPI_MCA_osc", "^ucx")],
+        }
+    }
+}
+
+/// The library and version that a launcher says it is of.
+fn recognise(said: &str) -> Option<(Library, String)> {
+    let number = |text: &str| {
+        let number = text.split_whitespace().next()?;
+        number.starts_with(|c: char| c.is_ascii_digit()).then(|| number.to_owned())
+    };
+    if let Some((_, rest)) = said.split_once("(Open MPI)") {
+        return Some((Library::OpenMpi, number(rest)?));
+    }
+    if said.contains("HYDRA") {
+        let (_, rest) = said.split_once("Version:")?;
+        return Some((Library::Mpich, number(rest)?));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        let open = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n";
+        assert_eq!(recognise(open), Some((Library::OpenMpi, "4.1.4".into())));
+        let hydra =
+            "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: x\n";
+        assert_eq!(recognise(hydra), Some((Library::Mpich, "5.0.2".into())));
+        for other in ["", "slurm 23.02", "mpirun (Open MPI)", "HYDRA build details:"] {
+            assert_eq!(recognise(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn settings_are_what_a_shell_takes() {
+        let environment = BTreeMap::from([("FI_PROVIDER_PATH", "/it's/here".to_owned())]);
+        let settings = Settings { library: Library::Mpich, version: "5.0.2".into(), environment };
+        assert_eq!(
+            settings.script(),
+            "# MPICH 5.0.2 over polyduct\nexport FI_PROVIDER_PATH='/it'\\''s/here'\n"
+        );
+        assert!(settings.words(false).ends_with("one host, since POLYDUCT_JOB_KEY is not set"));
+    }
+}
