@@ -28,6 +28,7 @@ mod info;
 mod layout;
 mod listing;
 mod mail;
+mod memory;
 mod options;
 mod port;
 mod quiet;
