@@ -1,11 +1,12 @@
 /* One of two C programs started apart, 64 MiB steps of float32 from one to the other: what python_pipe.py
  * does in Python, step by step. The writer writes an ordinary array; the reader checks all of the first step,
  * and stamps of every other, and prints the median time of a step. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include <polyduct.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { SIDE = 4096, WARM = 5, STEPS = 40, STAMPS = 64 };
@@ -34,7 +35,10 @@ static int by_size(const void *a, const void *b) {
 static int write_steps(const char *pipe, const polyduct_options *options) {
     polyduct_port *out;
     int64_t shape[] = {SIDE, SIDE};
-    float *a = malloc(COUNT * sizeof *a);
+    /* In large pages, as NumPy has its arrays. */
+    float *a = NULL;
+    if (posix_memalign((void **)&a, 2 << 20, COUNT * sizeof *a)) return 1;
+    madvise(a, COUNT * sizeof *a, MADV_HUGEPAGE);
     for (size_t i = 0; i < COUNT; i++) a[i] = (float)i;
     if (polyduct_open_write(&out, pipe, POLYDUCT_F32, 2, shape, "block,*", options)) return failed();
     for (int step = 0; step < WARM + STEPS; step++) {

@@ -22,7 +22,11 @@ static int is_handled(void *expected) {
 
 /* Twice each element of an array of doubles; fails for anything else. */
 static int twice(void *user, const polyduct_mail *argument, polyduct_reply *reply) {
-    (void)user;
+    /* A handler may send, and must not wait. */
+    polyduct_mail mail = {0};
+    mail.struct_size = sizeof mail;
+    GIVES(POLYDUCT_IN_HANDLER, polyduct_recv(user, POLYDUCT_ANY, POLYDUCT_ANY, &mail));
+    GIVES(POLYDUCT_IN_HANDLER, polyduct_barrier(user));
     if (argument->type != POLYDUCT_F64) {
         OK(polyduct_reply_error(reply, "no array of doubles"));
         return 1;
@@ -85,7 +89,7 @@ int main(int argc, char **argv) {
 
     /* Handlers and functions. */
     OK(polyduct_handle(domain, "note", 1, note, &handled));
-    OK(polyduct_offer(domain, "twice", 0, twice, NULL));
+    OK(polyduct_offer(domain, "twice", 0, twice, domain));
     GIVES(POLYDUCT_DUPLICATE_HANDLER, polyduct_handle(domain, "note", 1, note, NULL));
     OK(polyduct_synchronise(domain));
     uint32_t args[] = {1, 2, 3, (uint32_t)unit};

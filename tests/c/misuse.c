@@ -178,6 +178,13 @@ static void waiting(const char *pipe) {
     o.timeout = 0.2;
     TRUE(polyduct_code_is(polyduct_open_read(&port, pipe, "*", &o), POLYDUCT_TIMEOUT_ERROR));
     TRUE(polyduct_error_attribute("waited") != NULL);
+    polyduct_domain *domain;
+    polyduct_domain_options mine = {.struct_size = sizeof mine, .units = 1};
+    polyduct_mail mail = {.struct_size = sizeof mail};
+    OK(polyduct_join(&domain, &mine));
+    OK(polyduct_domain_set_timeout(domain, 0.05));
+    GIVES(POLYDUCT_TIMEOUT_ERROR, polyduct_recv(domain, POLYDUCT_ANY, POLYDUCT_ANY, &mail));
+    OK(polyduct_leave(domain));
 }
 
 /* A child of fork has no part in its parent's ports, and may have its own. */
@@ -251,6 +258,11 @@ static void closing(const char *pipe) {
     pthread_t reader;
     polyduct_options o = alone();
     OK(polyduct_open_read(&shared, pipe, "*", &o));
+    uint8_t part;
+    OK(polyduct_set_timeout(shared, 0.05));
+    GIVES(POLYDUCT_TIMEOUT_ERROR, polyduct_read(shared, &part, 1, NULL));
+    GIVES(POLYDUCT_NOT_YET, polyduct_try_read(shared, &part, 1, NULL));
+    OK(polyduct_set_timeout(shared, 0));
     TRUE(pthread_create(&reader, NULL, reads, NULL) == 0);
     wait_for_test();
     OK(polyduct_close(shared));

@@ -163,7 +163,8 @@ pub fn cases(rounds: Rounds, script: &Path, python: &Path) -> Vec<Case> {
             if !python.exists() {
                 return Ok(Measured::Missing(format!("{} is not there: run `make build`", python.display())));
             }
-            // The same rounds as against peers, of which each starts two programs anew.
+            // Both are nearly the same, and each takes less than a second: more rounds than against peers.
+            let rounds = Rounds(4 * rounds.0);
             let theirs = || python_seconds(&python, &theirs, &[]).map(Ok);
             paired(rounds, |seconds| seconds * 1e3, || python_seconds(&python, &ours, &[]), theirs)
         }),

@@ -111,6 +111,7 @@ fn pipes_have_rows_of_every_kind() {
         "order C→F, 4096² f32, one core",
         "plan of one unit, 3-D block-cyclic, 1024→768 units, 10¹²",
         "8-byte step, one way, 1→1",
+        "C to C, 64 MiB steps, against Python to Python",
     ] {
         assert!(names.lines().any(|name| name == row), "{row} is not among\n{names}");
     }

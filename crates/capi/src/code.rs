@@ -25,8 +25,12 @@ impl Code {
     pub const WRONG_SIZE: Code = Code(-7);
     /// An element type, or a value's, that is not the one expected.
     pub const WRONG_TYPE: Code = Code(-8);
+    /// A peer broke the protocol.
+    pub const BAD_PEER: Code = Code(-32);
     /// The port is closed, or the domain was left.
     pub const CLOSED: Code = Code(-22);
+    /// There is not enough memory.
+    pub const NO_MEMORY: Code = Code(-42);
     /// A fault of the library's own.
     pub const INTERNAL: Code = Code(-99);
 }

@@ -1,9 +1,9 @@
 //! What `polyduct.h` declares: ports, layouts, stores and messages for C, and by way of C for Fortran.
 //!
-//! Each function here is one of the header, which documents it. All go through [`border::call`]: it looks for
+//! Each function here is one of the header, which documents it. All go through `border::call`: it looks for
 //! what the caller may have done wrong, catches panics, and leaves the words of an error where
-//! `polyduct_error_text` finds them. Handles are numbers that look like pointers ([`handle`]), so that one that
-//! was closed is an error and not a wild read. Memory of the caller's becomes slices in [`args`] alone.
+//! `polyduct_error_text` finds them. Handles are numbers that look like pointers (`handle`), so that one that
+//! was closed is an error and not a wild read. Memory of the caller's becomes slices in `args` alone.
 //!
 //! # Safety
 //!
@@ -28,6 +28,7 @@ mod info;
 mod layout;
 mod listing;
 mod mail;
+mod memory;
 mod options;
 mod port;
 mod quiet;

@@ -11,23 +11,6 @@ use crate::write::check_count;
 use polyduct::{Reader, Tried};
 use std::ffi::{c_int, c_void};
 
-/// Memory for parts that are mapped: lines of 64 bytes, which every element may lie in.
-#[derive(Default)]
-pub struct Memory(Vec<Line>);
-
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
-
-impl Memory {
-    /// So many bytes, the same ones as before where there were as many.
-    fn bytes(&mut self, len: usize) -> &mut [u8] {
-        self.0.resize(len.div_ceil(64), Line([0; 64]));
-        // SAFETY: the lines are bytes without gaps, at least `len` of them, and borrowed as long as these are.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
-    }
-}
-
 /// What reading gave. Values are of the step that was read last.
 fn done(port: &Port, reader: &Reader, found: Option<u64>, step: *mut i64) -> Code {
     let Some(number) = found else { return Code::END };
@@ -103,7 +86,7 @@ pub unsafe extern "C" fn polyduct_map(
             if reader.arrays().iter().any(|part| part.open.is_some()) && reader.peek()?.is_none() {
                 return Ok(Code::END);
             }
-            let part = memory.bytes(reader.local_len_bytes());
+            let part = memory.bytes(reader.local_len_bytes())?;
             let found = reader.read(part)?;
             let (at, bytes) = (part.as_ptr(), part.len());
             let code = done(&port, reader, found, step);

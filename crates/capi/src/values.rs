@@ -38,7 +38,8 @@ impl Values {
 
     fn find(&mut self, name: &str) -> Result<&Value, Failure> {
         if self.found.is_none() {
-            let bad = |e: polyduct::values::ValuesError| Failure::Own(Code(-32), e.to_string(), Vec::new());
+            let bad =
+                |e: polyduct::values::ValuesError| Failure::Own(Code::BAD_PEER, e.to_string(), Vec::new());
             self.found = Some(unpack(&self.packed).map_err(bad)?);
         }
         let found = self.found.iter().flatten().find(|(found, _)| found == name);
