@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("polyduct-cli", &["polyduct"]),
     ("polyduct-python", &["polyduct"]),
     ("polyduct-capi", &["polyduct"]),
-    ("polyduct-fabric-provider", &["polyduct-message", "polyduct-os"]),
+    ("polyduct-fabric-provider", &["polyduct-message"]),
     // The laboratory measures the parts apart, and prints as the command does.
     (
         "polyduct-bench",

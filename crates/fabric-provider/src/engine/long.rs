@@ -23,6 +23,8 @@ pub struct Landing {
     pub unit: Option<u32>,
     to: *mut u8,
     len: usize,
+    /// A stream lands there: no other does.
+    is_given: bool,
     lacking: usize,
     of: Of,
     /// What is told when it has come.
@@ -33,9 +35,12 @@ pub struct Landing {
 unsafe impl Send for Landing {}
 
 impl Landing {
-    /// Its memory, for a stream of so many bytes.
-    pub fn buffer(&self, len: u64) -> Option<Buffer> {
-        (len == self.len as u64).then_some(Buffer::Landing { to: self.to, len: self.len })
+    /// Its memory, once, for a stream of so many bytes.
+    pub fn buffer(&mut self, len: u64) -> Option<Buffer> {
+        if len != self.len as u64 || std::mem::replace(&mut self.is_given, true) {
+            return None;
+        }
+        Some(Buffer::Landing { to: self.to, len: self.len })
     }
 }
 
@@ -119,7 +124,8 @@ impl State {
     /// What cannot be fetched is streamed.
     fn have_streamed(&mut self, shared: &mut Shared, pull: Pull, unit: Option<u32>) {
         let Pull { from, to, len, lacking, of, after, .. } = pull;
-        let number = lock(&self.landings).insert(Landing { from, unit, to, len, lacking, of, after });
+        let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after };
+        let number = lock(&self.landings).insert(landing);
         let Some(landing) = number else {
             if let Some(after) = after {
                 self.failed(shared, after, abi::EIO, 0);

@@ -347,11 +347,12 @@ impl Engine {
         let more = !state.busy.is_empty() || !state.pulls.is_empty();
         if more || found > 0 {
             self.go_on(shared);
-        } else if let Some(gone) = self.endpoint.take_gone() {
-            self.state.lose(shared, gone);
-            return true;
         }
-        found > 0 || more
+        let gone = self.endpoint.take_gone();
+        if let Some(gone) = gone {
+            self.state.lose(shared, gone);
+        }
+        found > 0 || more || gone.is_some()
     }
 
     /// Fetches and sends what waits.

@@ -4,7 +4,7 @@ use super::domain::Domain;
 use super::{border, border_or, cq, fid_ops, give, object, Core, Ep};
 use crate::abi::{self, CntrAttr, CntrFid, CntrOps, DomainFid, Fid, FidOps};
 use crate::engine::completion::Count;
-use polyduct_os::clock;
+use polyduct_message::endpoint::clock;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::domain::Domain;
 use super::{border, fid_ops, give, object, Core, Ep};
 use crate::abi::{self, CqAttr, CqErrEntry, CqFid, CqOps, CqTaggedEntry, DomainFid, Fid, FidOps};
 use crate::engine::completion::Queue;
-use polyduct_os::clock;
+use polyduct_message::endpoint::clock;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::null_mut;

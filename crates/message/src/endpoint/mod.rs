@@ -15,6 +15,8 @@ mod place;
 
 pub use far::{Lent, Network, ADDRESS_VARIABLE, NEAR_VARIABLE};
 pub use place::{Place, PLACE_BYTES};
+/// The clock of deadlines.
+pub use polyduct_os::clock;
 
 use crate::domain::host_map::HostId;
 use crate::engine;
@@ -24,7 +26,6 @@ use crate::types::{ChannelId, Head, Priority};
 use crate::MessageError;
 use door::{Arrival, Door};
 use far::Far;
-use polyduct_os::clock;
 use polyduct_os::process::PidFd;
 use polyduct_os::spin::Spin;
 use rustc_hash::FxHashMap;
@@ -418,19 +419,23 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         if self.door.as_ref().is_some_and(Door::has_news) {
             self.take_news();
         }
-        let mut found = 0;
-        for inward in &mut self.inward {
+        let (mut found, mut broken) = (0, None);
+        for inward in self.inward.iter_mut().filter(|inward| !inward.is_broken) {
             let from = inward.from;
-            match inward.receiver.poll(&mut |m| give(from, m), &mut |m, payload| deliver(from, m, payload)) {
+            let polled =
+                inward.receiver.poll(&mut |m| give(from, m), &mut |m, payload| deliver(from, m, payload));
+            match polled {
                 Ok(records) => found += records,
-                Err(error) if !inward.is_broken => {
+                Err(error) => {
                     tracing::warn!(%error, "an endpoint broke the protocol");
                     inward.is_broken = true;
                     inward.receiver.forget_all();
-                    self.peers[from as usize].gone = Gone::Noticed;
+                    broken = Some(from);
                 }
-                Err(_) => {}
             }
+        }
+        if let Some(from) = broken {
+            self.note_gone(from);
         }
         if self.net.is_some() || !self.itself.is_empty() {
             found += self.poll_others(deliver);
