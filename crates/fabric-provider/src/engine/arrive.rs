@@ -2,7 +2,7 @@
 
 use super::matching::{Arrived, Body};
 use super::wire::{self, Kind, Offer, HAS_DATA};
-use super::{Shared, State};
+use super::{Shared, State, What};
 use polyduct_message::endpoint::Number;
 use polyduct_message::Head;
 
@@ -42,7 +42,7 @@ impl State {
                 }
             }
             Kind::Take => self.stream(from, [a, b, c, d]),
-            Kind::Taken => self.finish(shared, from, a, b),
+            Kind::Taken => self.finish(shared, from, a, b, |what| matches!(what, What::Offered { .. })),
             Kind::Credit => {
                 let peer = self.peer(from);
                 peer.kept_messages = peer.kept_messages.saturating_sub(a);

@@ -138,7 +138,10 @@ impl Engine {
         let counts = if reads == 0 { Counted::Write } else { Counted::Read };
         let after = After { done: nothing(context, kind), tells, counts };
         let to = result.unwrap_or(core::ptr::null_mut());
-        let number = self.begin(peer, Op { to: peer, what: What::Atomic { to, len }, after, _kept: None })?;
+        let number = self.begin(
+            peer,
+            Op { to: peer, what: What::Atomic { to, len }, after, is_begun: false, said: None, _kept: None },
+        )?;
         let head = wire::head(Kind::Atomic, flags, [number, datatype as u32 | (op as u32) << 8, 0, 0]);
         let remote = Remote { key: what.key, offset: what.offset, len: count as u64, address: 0 }.to_bytes();
         // SAFETY: the caller's.
@@ -218,7 +221,8 @@ impl State {
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), *to, *len) };
             }
         }
-        self.finish(shared, from, number, error);
+        let is_one = |what: &What| matches!(what, What::Put { .. } | What::Atomic { .. });
+        self.finish(shared, from, number, error, is_one);
     }
 }
 

@@ -112,7 +112,13 @@ impl Engine {
         while let Some(streaming) = state.peers[to as usize].streams.front_mut() {
             // SAFETY: its operation is not over before the other end has all.
             match unsafe { endpoint.stream(to, &mut streaming.stream, streaming.bytes) } {
-                Sent::All => drop(state.peers[to as usize].streams.pop_front()),
+                Sent::All => {
+                    let streamed = state.peers[to as usize].streams.pop_front();
+                    let number = streamed.and_then(|streaming| streaming.op).unwrap_or(u32::MAX);
+                    if let Some(error) = state.ops.get(number).and_then(|op| op.said) {
+                        state.finish(shared, to, number, error, |_| true);
+                    }
+                }
                 Sent::Later => return,
                 Sent::Gone => return state.lose(shared, to),
             }
@@ -148,21 +154,25 @@ impl State {
     /// A peer wants an operation's bytes streamed.
     pub(super) fn stream(&mut self, to: Number, [number, landing, low, high]: [u32; 4]) {
         let wanted = wire::wide(low, high) as usize;
-        let Some(Op { what: What::Offered { bytes, len } | What::Put { bytes, len }, .. }) =
-            self.ops.get(number).filter(|op| op.to == to)
-        else {
-            return;
-        };
-        let (bytes, len) = (*bytes, *len);
+        let Some(op) = self.ops.get(number).filter(|op| op.to == to && !op.is_begun) else { return };
+        let (What::Offered { bytes, len } | What::Put { bytes, len }) = op.what else { return };
         if wanted <= len {
-            self.start_stream(to, landing, bytes, wanted);
+            op.is_begun = true;
+            self.start_stream(to, landing, bytes, wanted, Some(number));
         }
     }
 
     /// Streams bytes to where a peer waits for them.
-    pub(super) fn start_stream(&mut self, to: Number, landing: u32, bytes: *const u8, len: usize) {
+    pub(super) fn start_stream(
+        &mut self,
+        to: Number,
+        landing: u32,
+        bytes: *const u8,
+        len: usize,
+        op: Option<u32>,
+    ) {
         let stream = Stream::new(wire::head(Kind::Land, 0, [landing, 0, 0, 0]), len);
-        self.peer(to).streams.push_back(Streaming { stream, bytes });
+        self.peer(to).streams.push_back(Streaming { stream, bytes, op });
         self.list(to);
     }
 
@@ -185,7 +195,14 @@ impl State {
                 self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
                 self.count(shared, Counted::RemoteWrite, false);
             }
-            Of::Get(number) => self.finish(shared, from, number, 0),
+            Of::Get(number) => self.finish(shared, from, number, 0, |what| matches!(what, What::Get { .. })),
+        }
+        // What a write brings is told, and is no message received.
+        if let (Of::Put(_), Some(after)) = (of, after) {
+            if let Some(queue) = self.queue(shared, Counted::Receive) {
+                queue.push(after.done);
+            }
+            return;
         }
         match (after, lacking) {
             (None, _) => {}
@@ -194,15 +211,30 @@ impl State {
         }
     }
 
-    /// The other end is done with an operation.
-    pub(super) fn finish(&mut self, shared: &mut Shared, from: Number, number: u32, error: u32) {
-        if self.ops.get(number).is_none_or(|op| op.to != from) {
+    /// The other end is done with an operation, if it is one of those that it may be.
+    pub(super) fn finish(
+        &mut self,
+        shared: &mut Shared,
+        from: Number,
+        number: u32,
+        error: u32,
+        may_be: impl Fn(&What) -> bool,
+    ) {
+        let is_it = self.ops.get(number).is_some_and(|op| op.to == from && may_be(&op.what));
+        if !is_it {
+            return;
+        }
+        // Not while its bytes are still on their way.
+        if self.peer(from).streams.iter().any(|streaming| streaming.op == Some(number)) {
+            if let Some(op) = self.ops.get(number) {
+                op.said = Some(error);
+            }
             return;
         }
         let Some(op) = self.ops.remove(number) else { return };
         match error as c_int {
             0 => self.is_over(shared, op.after),
-            error => self.failed(shared, op.after, error, 0),
+            error => self.failed(shared, op.after, if error > 0 { error } else { abi::EIO }, 0),
         }
     }
 }

@@ -126,6 +126,10 @@ struct Op {
     to: Number,
     what: What,
     after: After,
+    /// The other end has begun with it, and begins once.
+    is_begun: bool,
+    /// What it has said of it, while its bytes are still on their way.
+    said: Option<u32>,
     /// The bytes that the pointers point to, where the program has its own back.
     _kept: Option<Box<[u8]>>,
 }
@@ -168,6 +172,8 @@ impl Bytes {
 struct Streaming {
     stream: Stream,
     bytes: *const u8,
+    /// The operation that it is of, which is not over before.
+    op: Option<u32>,
 }
 
 #[derive(Default)]
@@ -330,7 +336,8 @@ impl Engine {
             },
             &mut |from, m, payload| {
                 let (state, shared) = &mut *cell.borrow_mut();
-                if !state.has_room(shared) {
+                // What is in a buffer is over in any case: it is told, though the queue is full.
+                if matches!(payload, Payload::Bytes(_)) && !state.has_room(shared) {
                     return false;
                 }
                 match payload {

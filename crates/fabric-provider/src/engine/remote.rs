@@ -115,7 +115,10 @@ impl Engine {
         let kept: Option<Box<[u8]>> = (injects && len > FEW).then(|| bytes.into());
         let bytes = kept.as_ref().map_or(here.cast_const(), |kept| kept.as_ptr());
         let address = if len > FEW { bytes as u64 } else { 0 };
-        let number = self.begin(peer, Op { to: peer, what: What::Put { bytes, len }, after, _kept: kept })?;
+        let number = self.begin(
+            peer,
+            Op { to: peer, what: What::Put { bytes, len }, after, is_begun: false, said: None, _kept: kept },
+        )?;
         let flags = if data.is_some() { HAS_DATA } else { 0 };
         let head = wire::head(Kind::Put, flags, [number, data.unwrap_or(0) as u32, 0, 0]);
         self.ask(shared, access, head, address, few);
@@ -130,8 +133,17 @@ impl Engine {
         let Access { peer, key, offset, here, len, context, tells, .. } = *access;
         let after = After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read };
         let remote = Remote { key, offset, len: len as u64, address: 0 };
-        let number =
-            self.begin(peer, Op { to: peer, what: What::Get { to: here, len, remote }, after, _kept: None })?;
+        let number = self.begin(
+            peer,
+            Op {
+                to: peer,
+                what: What::Get { to: here, len, remote },
+                after,
+                is_begun: false,
+                said: None,
+                _kept: None,
+            },
+        )?;
         let head = wire::head(Kind::Get, 0, [number, 0, 0, 0]);
         self.ask(shared, access, head, 0, &[]);
         Ok(())
@@ -207,11 +219,11 @@ impl State {
             Ok(at) => at,
             Err(error) => return self.say(from, wire::head(Kind::Got, 0, [number, error as u32, 0, 0]), &[]),
         };
-        self.count(shared, Counted::RemoteRead, false);
         let len = remote.len as usize;
         if head.handler.0 & STREAMED != 0 {
-            return self.start_stream(from, landing, at, len);
+            return self.start_stream(from, landing, at, len, None);
         }
+        self.count(shared, Counted::RemoteRead, false);
         // SAFETY: within the registered memory, as was checked.
         let few = if len <= FEW { unsafe { slice(at, len) } } else { &[] };
         let address = if len <= FEW { 0 } else { at as u64 };
@@ -222,19 +234,23 @@ impl State {
     /// The answer to a read.
     pub(super) fn got(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
         let [number, error, low, high] = head.args;
-        let Some(op) = self.ops.get(number).filter(|op| op.to == from) else { return };
+        let Some(op) = self.ops.get(number).filter(|op| op.to == from && !op.is_begun) else { return };
         let What::Get { to, len, .. } = op.what else { return };
+        op.is_begun = true;
         let address = wire::wide(low, high);
+        let is_read = |what: &What| matches!(what, What::Get { .. });
         if error != 0 {
-            return self.finish(shared, from, number, error);
+            return self.finish(shared, from, number, error, is_read);
         }
         if address == 0 {
-            if bytes.len() == len {
+            if bytes.len() != len {
+                return self.finish(shared, from, number, abi::EIO as u32, is_read);
+            }
+            if len > 0 {
                 // SAFETY: the program's memory, which it gave for this.
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
-                self.finish(shared, from, number, 0);
             }
-            return;
+            return self.finish(shared, from, number, 0, is_read);
         }
         let (lacking, of, after) = (0, Of::Get(number), None);
         self.pulls.push_back(Pull { from, to, len, done: 0, address, lacking, of, after });

@@ -83,7 +83,12 @@ impl Engine {
         // SAFETY: the caller's.
         let kept: Option<Box<[u8]>> = injects.then(|| unsafe { slice(bytes, len) }.into());
         let bytes = kept.as_ref().map_or(bytes, |kept| kept.as_ptr());
-        self.offer(shared, to, head, Op { to, what: What::Offered { bytes, len }, after, _kept: kept })
+        self.offer(
+            shared,
+            to,
+            head,
+            Op { to, what: What::Offered { bytes, len }, after, is_begun: false, said: None, _kept: kept },
+        )
     }
 
     /// Offers a long message.

@@ -24,6 +24,9 @@ pub(super) static OPS: AtomicOps = AtomicOps {
     compwritevalid,
 };
 
+/// Flags of the calls that inject.
+const QUIET: u64 = abi::INJECT | 1 << 63;
+
 /// What a program does.
 struct Doing {
     operands: *const c_void,
@@ -50,7 +53,8 @@ unsafe fn act(ep: *mut EpFid, doing: &Doing) -> isize {
         let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
         let flags = doing.flags.or(ep.alias).unwrap_or(this.tx_flags);
         let [sends, _] = this.engine.bounds();
-        let tells = flags & abi::INJECT == 0 || flags & abi::COMPLETION != 0;
+        // Of what is injected by the call of that name nothing is told.
+        let tells = flags != QUIET;
         let what = AtomicWhat {
             peer: this.number(vectors, doing.peer)?,
             key: doing.key,
@@ -179,7 +183,7 @@ unsafe extern "C" fn inject(
     datatype: c_int,
     op: c_int,
 ) -> isize {
-    let (compare, result, context, flags) = (None, None, null_mut(), Some(abi::INJECT));
+    let (compare, result, context, flags) = (None, None, null_mut(), Some(QUIET));
     // SAFETY: the caller's.
     unsafe {
         act(ep, &Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags })

@@ -89,7 +89,6 @@ unsafe extern "C" fn insert(
         // SAFETY: the caller's.
         let av = unsafe { object::<Av>(av) };
         let entered = av.core.enter();
-        let Some(Some(vector)) = entered.inner.vectors.get_mut(av.index) else { return -abi::EINVAL };
         let mut inserted = 0;
         for n in 0..count {
             // SAFETY: the caller gave so many addresses.
@@ -97,11 +96,18 @@ unsafe extern "C" fn insert(
                 core::slice::from_raw_parts(addresses.cast::<u8>().add(n * PLACE_BYTES), PLACE_BYTES)
             };
             let place = Place::from_bytes(bytes);
+            let Some(Some(vector)) = entered.inner.vectors.get_mut(av.index) else { return -abi::EINVAL };
             let address = match place {
                 Some(_) => {
                     vector.places.push(place);
                     inserted += 1;
-                    vector.places.len() as u64 - 1
+                    let address = vector.places.len() as u64 - 1;
+                    // Who is heard before it is sent to is called so, too.
+                    for ep in entered.inner.eps.iter_mut().flatten().filter(|ep| ep.vector == Some(av.index))
+                    {
+                        let _ = place.as_ref().map(|place| ep.engine.peer(place, address));
+                    }
+                    address
                 }
                 None => abi::ADDR_NOTAVAIL,
             };

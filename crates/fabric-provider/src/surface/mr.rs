@@ -85,9 +85,13 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     })
 }
 
-/// Memory of a domain is that of all its endpoints, and of all their counters.
-unsafe extern "C" fn bind(_: *mut Fid, _: *mut Fid, _: u64) -> c_int {
-    0
+/// Memory of a domain is that of all its endpoints. It has no counters of its own.
+unsafe extern "C" fn bind(_: *mut Fid, to: *mut Fid, _: u64) -> c_int {
+    // SAFETY: the caller's: an object.
+    match unsafe { (*to).class } {
+        abi::CLASS_EP => 0,
+        _ => -abi::ENOSYS,
+    }
 }
 
 unsafe extern "C" fn control(_: *mut Fid, command: c_int, _: *mut c_void) -> c_int {

@@ -71,8 +71,7 @@ pub(super) unsafe fn send_out(ep: *mut EpFid, out: &Outgoing) -> isize {
         let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
         let flags = out.flags.or(ep.alias).unwrap_or(this.tx_flags);
         let [sends, _] = this.engine.bounds();
-        let tells = flags & abi::INJECT == 0 || flags & abi::COMPLETION != 0;
-        let tells = tells && (!sends.selective || flags & abi::COMPLETION != 0) && sends.queue.is_some();
+        let tells = (!sends.selective || flags & abi::COMPLETION != 0) && sends.queue.is_some();
         let message = Message {
             to: this.number(vectors, out.to)?,
             tag: out.tag,

@@ -21,6 +21,9 @@ pub(super) static OPS: RmaOps = RmaOps {
     injectdata,
 };
 
+/// Flags of the calls that inject.
+const QUIET: u64 = abi::INJECT | 1 << 63;
+
 /// What a program does to another's memory.
 struct Doing {
     here: *mut c_void,
@@ -46,7 +49,8 @@ unsafe fn access(ep: *mut EpFid, doing: &Doing) -> isize {
         let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
         let flags = doing.flags.or(ep.alias).unwrap_or(this.tx_flags);
         let [sends, _] = this.engine.bounds();
-        let tells = flags & abi::INJECT == 0 || flags & abi::COMPLETION != 0;
+        // Of what is injected by the call of that name nothing is told.
+        let tells = flags != QUIET;
         let access = Access {
             peer: this.number(vectors, doing.peer)?,
             key: doing.key,
@@ -169,7 +173,7 @@ unsafe extern "C" fn inject(
     address: u64,
     key: u64,
 ) -> isize {
-    let (here, data, flags, writes, context) = (bytes.cast_mut(), None, Some(abi::INJECT), true, null_mut());
+    let (here, data, flags, writes, context) = (bytes.cast_mut(), None, Some(QUIET), true, null_mut());
     // SAFETY: the caller's.
     unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
 }
@@ -199,8 +203,7 @@ unsafe extern "C" fn injectdata(
     address: u64,
     key: u64,
 ) -> isize {
-    let (here, data, flags, writes, context) =
-        (bytes.cast_mut(), Some(data), Some(abi::INJECT), true, null_mut());
+    let (here, data, flags, writes, context) = (bytes.cast_mut(), Some(data), Some(QUIET), true, null_mut());
     // SAFETY: the caller's.
     unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
 }

@@ -209,11 +209,21 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
             match event {
                 None => return n,
                 Some(NetEvent::Message { from, message }) => {
-                    let engine::Message { channel, priority, head, len, payload, .. } = message;
+                    let engine::Message { channel, priority, order, head, len, payload } = message;
                     let incoming = Incoming { channel, priority, head, len, holds_up: false };
-                    let payload = payload.map_or(Payload::Bytes(&[]), Payload::Buffer);
-                    // A buffer is over in any case.
-                    deliver(from, &incoming, payload);
+                    match payload {
+                        // A buffer is over in any case.
+                        Some(buffer) => drop(deliver(from, &incoming, Payload::Buffer(buffer))),
+                        None => {
+                            if !deliver(from, &incoming, Payload::Bytes(&[])) {
+                                let payload = None;
+                                let message =
+                                    engine::Message { channel, priority, order, head, len, payload };
+                                held.push_front(NetEvent::Message { from, message });
+                                return n;
+                            }
+                        }
+                    }
                 }
                 Some(
                     NetEvent::Left { unit }

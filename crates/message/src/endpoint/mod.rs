@@ -96,6 +96,8 @@ struct Inward<B> {
     from: Number,
     receiver: Receiver<B>,
     is_broken: bool,
+    /// What is next there was refused.
+    is_stuck: bool,
 }
 
 /// What came from this endpoint itself.
@@ -251,11 +253,11 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         let peer = &mut self.peers[to as usize];
         if let Way::Near(Some(out)) = &mut peer.way {
             if peer.gone == Gone::No {
-                return match out.short.send(head, payload) {
-                    Ok(_) => Sent::All,
-                    Err(SendError::Full) => Sent::Later,
-                    Err(_) => Sent::Gone,
-                };
+                match out.short.send(head, payload) {
+                    Ok(_) => return Sent::All,
+                    Err(SendError::Full) => return Sent::Later,
+                    Err(_) => self.note_gone(to),
+                }
             }
         }
         self.send_first(to, head, payload)
@@ -264,8 +266,11 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     #[cold]
     fn send_first(&mut self, to: Number, head: Head, payload: &[u8]) -> Sent {
         let peer = &mut self.peers[to as usize];
-        if peer.gone != Gone::No {
-            return Sent::Gone;
+        match peer.gone {
+            Gone::No => {}
+            // What it sent is received first, and then it is told as gone.
+            Gone::Noticed => return Sent::Later,
+            Gone::Told => return Sent::Gone,
         }
         match peer.way {
             Way::Itself => {
@@ -306,7 +311,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             Err(error) => {
                 tracing::info!(%error, "an endpoint is gone");
                 self.note_gone(to);
-                return Sent::Gone;
+                return Sent::Later;
             }
         }
         self.take_link(to, link);
@@ -323,7 +328,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             }
         }
         if let Some(receiver) = link.receiver() {
-            self.inward.push(Inward { from, receiver, is_broken: false });
+            self.inward.push(Inward { from, receiver, is_broken: false, is_stuck: false });
         }
         peer.links.push(link);
     }
@@ -339,14 +344,18 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         // SAFETY: the caller's.
         let rest = |sent: usize| unsafe { core::slice::from_raw_parts(bytes.add(sent), stream.len - sent) };
         match &mut peer.way {
-            _ if peer.gone != Gone::No && stream.lent.is_none() => Sent::Gone,
+            _ if peer.gone == Gone::Noticed && stream.lent.is_none() => Sent::Later,
+            _ if peer.gone == Gone::Told && stream.lent.is_none() => Sent::Gone,
             Way::Near(Some(out)) => {
                 if stream.sent == 0 {
                     match out.stream.begin(stream.head, stream.len as u64) {
                         Ok(()) if stream.len == 0 => return Sent::All,
                         Ok(()) => {}
                         Err(SendError::Full | SendError::Unfinished { .. }) => return Sent::Later,
-                        Err(_) => return Sent::Gone,
+                        Err(_) => {
+                            self.note_gone(to);
+                            return Sent::Later;
+                        }
                     }
                 }
                 match out.stream.extend(rest(stream.sent)) {
@@ -357,7 +366,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                             let _ = out.stream.abandon();
                         }
                     }
-                    Err(_) => return Sent::Gone,
+                    Err(_) => {
+                        self.note_gone(to);
+                        return Sent::Later;
+                    }
                 }
                 if stream.sent == stream.len {
                     Sent::All
@@ -419,24 +431,25 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         if self.door.as_ref().is_some_and(Door::has_news) {
             self.take_news();
         }
-        let (mut found, mut broken) = (0, None);
+        let (mut found, mut broken) = (0, Vec::new());
         for inward in self.inward.iter_mut().filter(|inward| !inward.is_broken) {
             let from = inward.from;
             let polled =
                 inward.receiver.poll(&mut |m| give(from, m), &mut |m, payload| deliver(from, m, payload));
             match polled {
-                Ok(records) => found += records,
+                Ok(records) => {
+                    found += records;
+                    inward.is_stuck = records == 0 && !inward.receiver.is_empty();
+                }
                 Err(error) => {
                     tracing::warn!(%error, "an endpoint broke the protocol");
                     inward.is_broken = true;
                     inward.receiver.forget_all();
-                    broken = Some(from);
+                    broken.push(from);
                 }
             }
         }
-        if let Some(from) = broken {
-            self.note_gone(from);
-        }
+        broken.into_iter().for_each(|from| self.note_gone(from));
         if self.net.is_some() || !self.itself.is_empty() {
             found += self.poll_others(deliver);
         }
@@ -487,6 +500,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         let news = self.door.as_ref().map(Door::news).unwrap_or_default();
         for arrival in news {
             match arrival {
+                // Nobody else is this endpoint.
+                Arrival::Link { place, .. } if place == self.place => {}
                 Arrival::Link { place, link, process } => {
                     let Ok(from) = self.peer(&place) else { continue };
                     if let Some(process) = process {
@@ -528,13 +543,13 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
 
     /// One that is gone, once, after all that came from it was received.
     pub fn take_gone(&mut self) -> Option<Number> {
-        let &number = self.gone.front()?;
-        let mut of_it = self.inward.iter_mut().filter(|inward| inward.from == number && !inward.is_broken);
-        if of_it.any(|inward| !inward.receiver.is_empty()) {
-            return None;
-        }
+        let brings_more = |number: Number| {
+            let mut of_it = self.inward.iter().filter(|inward| inward.from == number && !inward.is_broken);
+            of_it.any(|inward| !inward.receiver.is_empty() && !inward.is_stuck)
+        };
+        let at = self.gone.iter().position(|&number| !brings_more(number))?;
+        let number = self.gone.remove(at)?;
         self.inward.retain(|inward| inward.from != number);
-        self.gone.pop_front();
         self.peers[number as usize].gone = Gone::Told;
         Some(number)
     }
