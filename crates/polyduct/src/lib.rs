@@ -40,6 +40,7 @@ mod stats;
 mod streams;
 #[doc(hidden)]
 pub mod url;
+pub mod words;
 mod writer;
 
 /// Gateways that are processes of their own.

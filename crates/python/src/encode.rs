@@ -1,5 +1,5 @@
-//! Arrays as messages, and back: the common ones here, all others by `polyduct._encode`, which says what the
-//! words mean.
+//! Arrays as messages, and back: the common ones here, all others by `polyduct._encode`. [`words`] says
+//! what the words mean.
 
 use crate::array::{self, Elem, Look};
 use crate::bytes;
@@ -7,12 +7,10 @@ use crate::domain::Bytes;
 use crate::received::payload_array;
 use numpy::npyffi::npy_intp;
 use polyduct::message::domain::WeakDomain;
+use polyduct::words::{self, words};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt};
 
-const FORTRAN: u32 = 1 << 12;
-/// Dimensions that two words have room for.
-const MOST_DIMS: usize = 15;
 /// Payloads up to this size are copied into an array of their own; longer ones are the array's memory.
 const COPIED: usize = 4096;
 
@@ -90,70 +88,30 @@ impl<'py> Given<'_, 'py> {
     }
 }
 
-fn bits(ndim: usize) -> u32 {
-    48 / ndim.saturating_sub(1).max(1) as u32
-}
-
 /// The words of an array; `None` where they have no room for its shape.
 fn words_of(look: &Look<'_>) -> Option<[u32; 2]> {
-    let ndim = look.shape.len();
-    if ndim > MOST_DIMS {
-        return None;
-    }
-    let mut packed = 0_u64;
-    if ndim > 1 {
-        let each = bits(ndim);
-        let pack = |n: &npy_intp| {
-            // Nothing would tell the first dimension where another is 0.
-            let n = u64::try_from(*n).ok().filter(|&n| n > 0 && n >> each == 0)?;
-            packed = packed << each | n;
-            Some(())
-        };
-        match look.is_fortran {
-            true => look.shape.iter().rev().skip(1).try_for_each(pack)?,
-            false => look.shape.iter().skip(1).try_for_each(pack)?,
-        }
-    }
-    let order = if look.is_fortran { FORTRAN } else { 0 };
-    Some([look.elem.number() | (ndim as u32) << 8 | order | ((packed >> 32) as u32) << 16, packed as u32])
+    words(look.elem.number(), look.shape, look.is_fortran)
 }
 
 /// What a message of a common array says: its elements, shape and order.
 struct Said {
     elem: Elem,
-    dims: [npy_intp; MOST_DIMS],
-    ndim: usize,
-    is_fortran: bool,
+    said: words::Said,
 }
 
 impl Said {
     /// `None` for everything else, and where the words make no sense.
-    fn of([first, second]: [u32; 2], len: usize) -> Option<Said> {
-        let elem = Elem::from_number(first & 0xff)?;
-        let (ndim, is_fortran) = ((first >> 8 & 15) as usize, first & FORTRAN != 0);
-        let (mut dims, mut size) = ([0; MOST_DIMS], elem.len());
-        if ndim == 0 {
-            return (len == size).then_some(Said { elem, dims, ndim, is_fortran });
-        }
-        let (mut packed, each) = (u64::from(first >> 16) << 32 | u64::from(second), bits(ndim));
-        for dim in dims[1..ndim].iter_mut().rev() {
-            let n = packed & ((1 << each) - 1);
-            packed >>= each;
-            *dim = n as npy_intp;
-            size = size.checked_mul(n as usize)?;
-        }
-        if size == 0 || !len.is_multiple_of(size) {
-            return None;
-        }
-        dims[0] = (len / size) as npy_intp;
-        if is_fortran {
-            dims[..ndim].reverse();
-        }
-        Some(Said { elem, dims, ndim, is_fortran })
+    fn of(words: [u32; 2], len: usize) -> Option<Said> {
+        let said = words::Said::of(words, len, |elem| Elem::from_number(elem).map(Elem::len))?;
+        Some(Said { elem: Elem::from_number(said.elem)?, said })
     }
 
     fn shape(&self) -> &[npy_intp] {
-        &self.dims[..self.ndim]
+        self.said.shape()
+    }
+
+    fn is_fortran(&self) -> bool {
+        self.said.column_major
     }
 }
 
@@ -171,7 +129,7 @@ pub fn decode<'py>(
     let said = Said::of(words, payload.len());
     match &said {
         Some(said) if payload.len() <= COPIED => {
-            return array::copied(py, said.elem, said.shape(), said.is_fortran, &payload)
+            return array::copied(py, said.elem, said.shape(), said.is_fortran(), &payload)
         }
         _ => {}
     }
@@ -180,7 +138,7 @@ pub fn decode<'py>(
         Some((said, look)) => {
             // SAFETY: `flat` has as many bytes as were said, in memory of Rust's, which is aligned for every
             // element.
-            unsafe { look.as_elems(said.elem, said.shape(), said.is_fortran, flat.clone().into_any()) }
+            unsafe { look.as_elems(said.elem, said.shape(), said.is_fortran(), flat.clone().into_any()) }
         }
         None => py.import("polyduct._encode")?.call_method1("decode", (words_tuple(words), flat, unit)),
     }
@@ -197,7 +155,7 @@ pub fn decode_copy<'py>(
         return Ok(PyBytes::new(py, payload).into_any());
     }
     match Said::of(words, payload.len()) {
-        Some(said) => array::copied(py, said.elem, said.shape(), said.is_fortran, payload),
+        Some(said) => array::copied(py, said.elem, said.shape(), said.is_fortran(), payload),
         None => decode(py, words, payload.to_vec(), unit, || None),
     }
 }
@@ -211,7 +169,7 @@ pub fn fill(out: &Bound<'_, PyAny>, words: [u32; 2], payload: &[u8]) -> bool {
     let (Some(look), Some(said)) = (Look::at(out), Said::of(words, payload.len())) else { return false };
     let same = look.elem == said.elem && look.shape == said.shape();
     // What has one dimension, or none, has no order.
-    same && (said.ndim < 2 || look.is_fortran == said.is_fortran) && look.fill(payload)
+    same && (said.shape().len() < 2 || look.is_fortran == said.is_fortran()) && look.fill(payload)
 }
 
 /// The number of a unit, a tag, a word: an error that says `what` it was for where it is none.
