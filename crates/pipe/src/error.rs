@@ -322,6 +322,18 @@ pub enum Mismatch {
     },
 }
 
+/// Whether a unit was refused for what its program takes, which no other unit of that program will mend.
+pub fn is_of_terms(why: &Refusal) -> bool {
+    use Mismatch::{Arrays, Conversion, Dataset, Layout};
+    let of_arrays = |mismatch: &Mismatch| {
+        matches!(mismatch, Arrays { .. } | Conversion { .. } | Dataset { .. } | Layout { .. })
+    };
+    match why {
+        Refusal::Terms(mismatch) => of_arrays(mismatch),
+        why => matches!(why, Refusal::Disagree { .. }),
+    }
+}
+
 /// What to do about programs that were taken for one because they have the same name.
 pub(crate) fn name_them(programs: u32) -> String {
     match programs {

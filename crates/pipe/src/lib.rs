@@ -48,7 +48,7 @@ pub mod writer;
 
 pub use at::At;
 pub use domain::{Addresses, DomainOptions};
-pub use error::{Mismatch, PipeError, Refusal};
+pub use error::{is_of_terms, Mismatch, PipeError, Refusal};
 pub use join::socket_name;
 pub use polyduct_port::*;
 pub use polyduct_slots::reason::MAX_REASON;

@@ -13,11 +13,11 @@ mod admit;
 mod guests;
 mod revive;
 
-use admit::{is_of_terms, named};
+use admit::named;
 use guests::Guests;
 use polyduct_port::{OnLoss, Side, UnitName};
 
-use crate::error::{Mismatch, Refusal};
+use crate::error::{is_of_terms, Mismatch, Refusal};
 use crate::wire::{Array, FromHost, Gives, Hello, Role, Takes, ToHost, Welcome, SEGMENTS_AT_ONCE};
 use polyduct_slots::close::Ending;
 use std::borrow::Cow;

@@ -1,9 +1,10 @@
 //! Atomic operations.
 
-use super::ep::Endpoint;
-use super::{border_or, border_size, object};
+use super::av::Vector;
+use super::ep::{on, Asked, Flags};
+use super::{border_or, Ep};
 use crate::abi::{self, AtomicOps, EpFid, Ioc, MsgAtomic};
-use crate::engine::{self, AtomicWay, AtomicWhat};
+use crate::engine::{self, AtomicWay, AtomicWhat, Shared};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -24,9 +25,6 @@ pub(super) static OPS: AtomicOps = AtomicOps {
     compwritevalid,
 };
 
-/// Flags of the calls that inject.
-const QUIET: u64 = abi::INJECT | 1 << 63;
-
 /// What a program does.
 struct Doing {
     operands: *const c_void,
@@ -39,38 +37,35 @@ struct Doing {
     datatype: c_int,
     op: c_int,
     context: *mut c_void,
-    /// `None`: those of the endpoint.
-    flags: Option<u64>,
+    flags: Flags,
 }
 
 /// # Safety
 /// As the manual pages have it.
-unsafe fn act(ep: *mut EpFid, doing: &Doing) -> isize {
-    border_size(|| {
-        // SAFETY: the caller's.
-        let ep = unsafe { object::<Endpoint>(ep) };
-        let entered = ep.core.enter();
-        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
-        let flags = doing.flags.or(ep.alias).unwrap_or(this.tx_flags);
-        let [sends, _] = this.engine.bounds();
-        // Of what is injected by the call of that name nothing is told.
-        let tells = flags != QUIET;
+unsafe fn act(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
+    let flags = doing.as_ref().map_or(Flags::Own, |doing| doing.flags);
+    let act = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
+        let Doing {
+            operands, count, compare, result, peer, address: offset, key, datatype, op, context, ..
+        } = doing?;
         let what = AtomicWhat {
-            peer: this.number(vectors, doing.peer)?,
-            key: doing.key,
-            offset: doing.address,
-            datatype: doing.datatype,
-            op: doing.op,
-            count: doing.count,
-            operands: doing.operands.cast(),
-            compare: doing.compare.map(|compare| compare.cast()),
-            result: doing.result.map(|result| result.cast()),
-            context: doing.context,
-            tells: tells && (!sends.selective || flags & abi::COMPLETION != 0) && sends.queue.is_some(),
+            peer: this.number(vectors, peer)?,
+            key,
+            offset,
+            datatype,
+            op,
+            count,
+            operands: operands.cast(),
+            compare: compare.map(|compare| compare.cast()),
+            result: result.map(|result| result.cast()),
+            context,
+            tells: asked.tells,
         };
         // SAFETY: the caller's.
         unsafe { this.engine.atomic(shared, &what) }
-    })
+    };
+    // SAFETY: the caller's.
+    unsafe { on(ep, flags, true, act) }
 }
 
 /// The only piece of a vector.
@@ -116,16 +111,9 @@ unsafe fn of_msg(
             datatype: m.datatype,
             op: m.op,
             context: m.context,
-            flags: Some(flags),
+            flags: Flags::Said(flags),
         })
     }
-}
-
-/// # Safety
-/// As the manual pages have it.
-unsafe fn act_or(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
-    // SAFETY: the caller's.
-    doing.map_or_else(|error| -(error as isize), |doing| unsafe { act(ep, &doing) })
 }
 
 unsafe extern "C" fn write(
@@ -140,10 +128,13 @@ unsafe extern "C" fn write(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (compare, result, flags) = (None, None, None);
+    let (compare, result, flags) = (None, None, Flags::Own);
     // SAFETY: the caller's.
     unsafe {
-        act(ep, &Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags })
+        act(
+            ep,
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+        )
     }
 }
 
@@ -170,7 +161,7 @@ unsafe extern "C" fn writev(
 
 unsafe extern "C" fn writemsg(ep: *mut EpFid, msg: *const MsgAtomic, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { act_or(ep, of_msg(msg, None, None, flags)) }
+    unsafe { act(ep, of_msg(msg, None, None, flags)) }
 }
 
 unsafe extern "C" fn inject(
@@ -183,10 +174,13 @@ unsafe extern "C" fn inject(
     datatype: c_int,
     op: c_int,
 ) -> isize {
-    let (compare, result, context, flags) = (None, None, null_mut(), Some(QUIET));
+    let (compare, result, context, flags) = (None, None, null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
     unsafe {
-        act(ep, &Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags })
+        act(
+            ep,
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+        )
     }
 }
 
@@ -204,10 +198,13 @@ unsafe extern "C" fn readwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (compare, result, flags) = (None, Some(result), None);
+    let (compare, result, flags) = (None, Some(result), Flags::Own);
     // SAFETY: the caller's.
     unsafe {
-        act(ep, &Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags })
+        act(
+            ep,
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+        )
     }
 }
 
@@ -248,7 +245,7 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { act_or(ep, of_msg(msg, None, Some((results, result_count)), flags)) }
+    unsafe { act(ep, of_msg(msg, None, Some((results, result_count)), flags)) }
 }
 
 unsafe extern "C" fn compwrite(
@@ -267,10 +264,13 @@ unsafe extern "C" fn compwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (compare, result, flags) = (Some(compare), Some(result), None);
+    let (compare, result, flags) = (Some(compare), Some(result), Flags::Own);
     // SAFETY: the caller's.
     unsafe {
-        act(ep, &Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags })
+        act(
+            ep,
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+        )
     }
 }
 
@@ -297,12 +297,12 @@ unsafe extern "C" fn compwritev(
         let parts = (only(iov, count), only(compares, compare_count), only(results, result_count));
         match parts {
             (Ok((operands, count)), Ok((compare, _)), Ok((result, _))) => {
-                let (compare, result, flags) = (Some(compare.cast_const()), Some(result), None);
+                let (compare, result, flags) = (Some(compare.cast_const()), Some(result), Flags::Own);
                 #[rustfmt::skip]
                 let doing = Doing {
                     operands, count, compare, result, peer, address, key, datatype, op, context, flags,
                 };
-                act(ep, &doing)
+                act(ep, Ok(doing))
             }
             _ => -(abi::EINVAL as isize),
         }
@@ -321,7 +321,7 @@ unsafe extern "C" fn compwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { act_or(ep, of_msg(msg, Some((compares, compare_count)), Some((results, result_count)), flags)) }
+    unsafe { act(ep, of_msg(msg, Some((compares, compare_count)), Some((results, result_count)), flags)) }
 }
 
 fn valid(datatype: c_int, op: c_int, count: *mut usize, way: AtomicWay) -> c_int {

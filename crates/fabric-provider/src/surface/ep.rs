@@ -1,18 +1,64 @@
 //! Endpoints.
 
-use super::av::{copy_out, Av};
+use super::av::{copy_out, Av, Vector};
 use super::cntr::Cntr;
 use super::cq::Cq;
 use super::domain::Domain;
-use super::{atomic, border, border_or, fid_ops, give, msg, object, rma, tagged, Core, Ep};
+use super::{atomic, border, border_or, border_size, fid_ops, give, msg, object, rma, tagged, Core, Ep};
 use crate::abi::{self, Alias, CmOps, DomainFid, EpFid, EpOps, Fid, FidOps, Info};
-use crate::engine::{Bound, Counted, Engine, POSTED, WAITING};
+use crate::engine::{Bound, Counted, Engine, Shared, POSTED, WAITING};
 use polyduct_message::endpoint::clock;
 use polyduct_message::endpoint::Network;
 use polyduct_message::link::key::{KeyError, Trust};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What is to be told of an operation.
+#[derive(Clone, Copy)]
+pub(super) enum Flags {
+    /// What the endpoint's flags say.
+    Own,
+    /// What the call says.
+    Said(u64),
+    /// Nothing: a call that injects.
+    Quiet,
+}
+
+/// The flags of an operation, and whether its completion is told.
+pub(super) struct Asked {
+    pub flags: u64,
+    pub tells: bool,
+}
+
+/// Calls `call` with an endpoint, in its domain, for an operation that begins where `sends` says: what is sent, or
+/// what is received.
+///
+/// # Safety
+/// The endpoint was given out, and not closed.
+#[inline]
+pub(super) unsafe fn on(
+    ep: *mut EpFid,
+    said: Flags,
+    sends: bool,
+    call: impl FnOnce(&mut Ep, &mut Shared, &[Option<Vector>], Asked) -> Result<(), c_int>,
+) -> isize {
+    border_size(|| {
+        // SAFETY: the caller's.
+        let ep = unsafe { object::<Endpoint>(ep) };
+        let entered = ep.core.enter();
+        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
+        let flags = match said {
+            Flags::Own => ep.alias.unwrap_or(if sends { this.tx_flags } else { this.rx_flags }),
+            Flags::Said(flags) => flags,
+            Flags::Quiet => abi::INJECT,
+        };
+        let bound = this.engine.bounds()[usize::from(!sends)];
+        let asks = !bound.selective || flags & abi::COMPLETION != 0;
+        let tells = asks && bound.queue.is_some() && !matches!(said, Flags::Quiet);
+        call(this, shared, vectors, Asked { flags, tells })
+    })
+}
 
 static FID: FidOps = FidOps { bind, control, ..fid_ops(close) };
 static OPS: EpOps = EpOps {

@@ -1,10 +1,11 @@
 //! Messages, with tags and without: what both have in common, and the functions of those without.
 
-use super::ep::Endpoint;
-use super::{border_size, object};
+use super::av::Vector;
+use super::ep::{on, Asked, Flags};
+use super::Ep;
 use crate::abi::{self, EpFid, Msg, MsgOps};
 use crate::engine::matching::{Posted, ANYBODY};
-use crate::engine::Message;
+use crate::engine::{Message, Shared};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -29,8 +30,7 @@ pub(super) struct Outgoing {
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub context: *mut c_void,
-    /// `None`: those of the endpoint.
-    pub flags: Option<u64>,
+    pub flags: Flags,
 }
 
 /// Memory that a program receives into.
@@ -41,8 +41,7 @@ pub(super) struct Incoming {
     /// Tag, and bits of it that do not matter; `None` without tags.
     pub tag: Option<(u64, u64)>,
     pub context: *mut c_void,
-    /// `None`: those of the endpoint.
-    pub flags: Option<u64>,
+    pub flags: Flags,
 }
 
 /// The only piece of memory of a vector; none of an empty one.
@@ -63,53 +62,17 @@ pub(super) unsafe fn only(iov: *const libc::iovec, count: usize) -> Result<(*mut
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-pub(super) unsafe fn send_out(ep: *mut EpFid, out: &Outgoing) -> isize {
-    border_size(|| {
-        // SAFETY: the caller's.
-        let ep = unsafe { object::<Endpoint>(ep) };
-        let entered = ep.core.enter();
-        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
-        let flags = out.flags.or(ep.alias).unwrap_or(this.tx_flags);
-        let [sends, _] = this.engine.bounds();
-        let tells = (!sends.selective || flags & abi::COMPLETION != 0) && sends.queue.is_some();
-        let message = Message {
-            to: this.number(vectors, out.to)?,
-            tag: out.tag,
-            data: out.data,
-            bytes: out.bytes.cast(),
-            len: out.len,
-            context: out.context,
-            flags,
-            tells,
-        };
-        // SAFETY: the caller's.
-        unsafe { this.engine.send(shared, &message) }
-    })
-}
-
-/// Sends, with the memory the program's again at once and nothing told.
-///
-/// # Safety
-/// As [`send_out`].
-#[inline]
-pub(super) unsafe fn inject_out(
-    ep: *mut EpFid,
-    bytes: *const c_void,
-    len: usize,
-    to: u64,
-    tag: Option<u64>,
-    data: Option<u64>,
-) -> isize {
-    border_size(|| {
-        // SAFETY: the caller's.
-        let ep = unsafe { object::<Endpoint>(ep) };
-        let entered = ep.core.enter();
-        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
-        let (to, context, flags, tells) = (this.number(vectors, to)?, null_mut(), abi::INJECT, false);
+pub(super) unsafe fn send_out(ep: *mut EpFid, out: Result<Outgoing, c_int>) -> isize {
+    let flags = out.as_ref().map_or(Flags::Own, |out| out.flags);
+    let send = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
+        let Outgoing { bytes, len, to, tag, data, context, .. } = out?;
+        let (to, Asked { flags, tells }) = (this.number(vectors, to)?, asked);
         let message = Message { to, tag, data, bytes: bytes.cast(), len, context, flags, tells };
         // SAFETY: the caller's.
         unsafe { this.engine.send(shared, &message) }
-    })
+    };
+    // SAFETY: the caller's.
+    unsafe { on(ep, flags, true, send) }
 }
 
 /// Receives.
@@ -117,33 +80,20 @@ pub(super) unsafe fn inject_out(
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-pub(super) unsafe fn receive_in(ep: *mut EpFid, incoming: &Incoming) -> isize {
-    border_size(|| {
-        // SAFETY: the caller's.
-        let ep = unsafe { object::<Endpoint>(ep) };
-        let entered = ep.core.enter();
-        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
-        let flags = incoming.flags.or(ep.alias).unwrap_or(this.rx_flags);
-        let [_, receives] = this.engine.bounds();
-        let from = match incoming.from {
+pub(super) unsafe fn receive_in(ep: *mut EpFid, incoming: Result<Incoming, c_int>) -> isize {
+    let flags = incoming.as_ref().map_or(Flags::Own, |incoming| incoming.flags);
+    let receive = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
+        let Incoming { to, len, from, tag, context, .. } = incoming?;
+        let Asked { flags, tells } = asked;
+        let from = match from {
             abi::ADDR_UNSPEC => ANYBODY,
             _ if !this.directed => ANYBODY,
             from => this.number(vectors, from)?,
         };
-        let tells = (!receives.selective || flags & abi::COMPLETION != 0) && receives.queue.is_some();
-        let several = flags & abi::MULTI_RECV != 0 && incoming.tag.is_none();
-        let (tag, ignore) = incoming.tag.unwrap_or((0, u64::MAX));
-        let posted = Posted {
-            from,
-            tag,
-            ignore,
-            to: incoming.to.cast(),
-            len: incoming.len,
-            context: incoming.context,
-            tells,
-            multi: several.then(|| this.engine.least_multi()),
-        };
-        let tagged = incoming.tag.is_some();
+        let tagged = tag.is_some();
+        let multi = (flags & abi::MULTI_RECV != 0 && !tagged).then(|| this.engine.least_multi());
+        let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
+        let posted = Posted { from, tag, ignore, to: to.cast(), len, context, tells, multi };
         if flags & abi::PEEK != 0 {
             this.engine.peek(shared, tagged, posted, flags);
             return Ok(());
@@ -152,7 +102,9 @@ pub(super) unsafe fn receive_in(ep: *mut EpFid, incoming: &Incoming) -> isize {
             return this.engine.claim(shared, tagged, posted, flags);
         }
         this.engine.receive(shared, tagged, posted)
-    })
+    };
+    // SAFETY: the caller's.
+    unsafe { on(ep, flags, false, receive) }
 }
 
 unsafe extern "C" fn recv(
@@ -164,7 +116,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, &Incoming { to, len, from, tag: None, context, flags: None }) }
+    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag: None, context, flags: Flags::Own })) }
 }
 
 unsafe extern "C" fn recvv(
@@ -175,27 +127,18 @@ unsafe extern "C" fn recvv(
     from: u64,
     context: *mut c_void,
 ) -> isize {
+    let incoming = |(to, len)| Incoming { to, len, from, tag: None, context, flags: Flags::Own };
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((to, len)) => receive_in(ep, &Incoming { to, len, from, tag: None, context, flags: None }),
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { receive_in(ep, only(iov, count).map(incoming)) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe {
-        let m = &*msg;
-        match only(m.iov, m.iov_count) {
-            Ok((to, len)) => {
-                let (from, context, flags) = (m.addr, m.context, Some(flags));
-                receive_in(ep, &Incoming { to, len, from, tag: None, context, flags })
-            }
-            Err(error) => -(error as isize),
-        }
-    }
+    let m = unsafe { &*msg };
+    let (from, context, flags) = (m.addr, m.context, Flags::Said(flags));
+    let incoming = |(to, len)| Incoming { to, len, from, tag: None, context, flags };
+    // SAFETY: the caller's.
+    unsafe { receive_in(ep, only(m.iov, m.iov_count).map(incoming)) }
 }
 
 unsafe extern "C" fn send(
@@ -207,7 +150,9 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { send_out(ep, &Outgoing { bytes, len, to, tag: None, data: None, context, flags: None }) }
+    unsafe {
+        send_out(ep, Ok(Outgoing { bytes, len, to, tag: None, data: None, context, flags: Flags::Own }))
+    }
 }
 
 unsafe extern "C" fn sendv(
@@ -218,35 +163,26 @@ unsafe extern "C" fn sendv(
     to: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, data, flags) = (None, None, Flags::Own);
+    let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((bytes, len)) => {
-                send_out(ep, &Outgoing { bytes, len, to, tag: None, data: None, context, flags: None })
-            }
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { send_out(ep, only(iov, count).map(out)) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe {
-        let m = &*msg;
-        match only(m.iov, m.iov_count) {
-            Ok((bytes, len)) => {
-                let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
-                let (to, context, flags) = (m.addr, m.context, Some(flags));
-                send_out(ep, &Outgoing { bytes, len, to, tag: None, data, context, flags })
-            }
-            Err(error) => -(error as isize),
-        }
-    }
+    let m = unsafe { &*msg };
+    let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
+    let (to, tag, context, flags) = (m.addr, None, m.context, Flags::Said(flags));
+    let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
+    // SAFETY: the caller's.
+    unsafe { send_out(ep, only(m.iov, m.iov_count).map(out)) }
 }
 
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64) -> isize {
+    let (tag, data, context, flags) = (None, None, null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { inject_out(ep, bytes, len, to, None, None) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }
 
 unsafe extern "C" fn senddata(
@@ -258,8 +194,9 @@ unsafe extern "C" fn senddata(
     to: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, data, flags) = (None, Some(data), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, &Outgoing { bytes, len, to, tag: None, data: Some(data), context, flags: None }) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -269,6 +206,7 @@ unsafe extern "C" fn injectdata(
     data: u64,
     to: u64,
 ) -> isize {
+    let (tag, data, context, flags) = (None, Some(data), null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { inject_out(ep, bytes, len, to, None, Some(data)) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }

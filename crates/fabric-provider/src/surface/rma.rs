@@ -1,10 +1,11 @@
 //! Reading and writing the memory of others.
 
-use super::ep::Endpoint;
+use super::av::Vector;
+use super::ep::{on, Asked, Flags};
 use super::msg::only;
-use super::{border_size, object};
+use super::Ep;
 use crate::abi::{self, EpFid, MsgRma, RmaOps};
-use crate::engine::Access;
+use crate::engine::{Access, Shared};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -21,9 +22,6 @@ pub(super) static OPS: RmaOps = RmaOps {
     injectdata,
 };
 
-/// Flags of the calls that inject.
-const QUIET: u64 = abi::INJECT | 1 << 63;
-
 /// What a program does to another's memory.
 struct Doing {
     here: *mut c_void,
@@ -33,41 +31,28 @@ struct Doing {
     key: u64,
     data: Option<u64>,
     context: *mut c_void,
-    /// `None`: those of the endpoint.
-    flags: Option<u64>,
+    flags: Flags,
     writes: bool,
 }
 
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-unsafe fn access(ep: *mut EpFid, doing: &Doing) -> isize {
-    border_size(|| {
-        // SAFETY: the caller's.
-        let ep = unsafe { object::<Endpoint>(ep) };
-        let entered = ep.core.enter();
-        let (this, shared, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
-        let flags = doing.flags.or(ep.alias).unwrap_or(this.tx_flags);
-        let [sends, _] = this.engine.bounds();
-        // Of what is injected by the call of that name nothing is told.
-        let tells = flags != QUIET;
-        let access = Access {
-            peer: this.number(vectors, doing.peer)?,
-            key: doing.key,
-            offset: doing.address,
-            here: doing.here.cast(),
-            len: doing.len,
-            data: doing.data,
-            context: doing.context,
-            tells: tells && (!sends.selective || flags & abi::COMPLETION != 0) && sends.queue.is_some(),
-            injects: flags & abi::INJECT != 0,
-        };
-        match doing.writes {
+unsafe fn access(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
+    let flags = doing.as_ref().map_or(Flags::Own, |doing| doing.flags);
+    let act = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
+        let Doing { here, len, peer, address: offset, key, data, context, writes, .. } = doing?;
+        let (peer, here) = (this.number(vectors, peer)?, here.cast());
+        let (tells, injects) = (asked.tells, asked.flags & abi::INJECT != 0);
+        let access = Access { peer, key, offset, here, len, data, context, tells, injects };
+        match writes {
             // SAFETY: the caller's.
             true => unsafe { this.engine.write(shared, &access) },
             false => this.engine.read(shared, &access),
         }
-    })
+    };
+    // SAFETY: the caller's.
+    unsafe { on(ep, flags, true, act) }
 }
 
 unsafe extern "C" fn read(
@@ -80,28 +65,25 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let (data, flags, writes) = (None, None, false);
+    let (data, flags, writes) = (None, Flags::Own, false);
     // SAFETY: the caller's.
-    unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
 }
 
 unsafe extern "C" fn readv(
     ep: *mut EpFid,
     iov: *const libc::iovec,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     peer: u64,
     address: u64,
     key: u64,
     context: *mut c_void,
 ) -> isize {
+    let (data, flags, writes) = (None, Flags::Own, false);
+    let doing = |(here, len)| Doing { here, len, peer, address, key, data, context, flags, writes };
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((here, len)) => read(ep, here, len, desc.cast(), peer, address, key, context),
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { access(ep, only(iov, count).map(doing)) }
 }
 
 /// # Safety
@@ -116,14 +98,14 @@ unsafe fn of_msg(msg: *const MsgRma, flags: u64, writes: bool) -> Result<Doing, 
         }
         let (address, key) = ((*m.rma_iov).addr, (*m.rma_iov).key);
         let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
-        let (peer, context, flags) = (m.addr, m.context, Some(flags));
+        let (peer, context, flags) = (m.addr, m.context, Flags::Said(flags));
         Ok(Doing { here, len, peer, address, key, data, context, flags, writes })
     }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut EpFid, msg: *const MsgRma, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { of_msg(msg, flags, false).map_or_else(|error| -(error as isize), |doing| access(ep, &doing)) }
+    unsafe { access(ep, of_msg(msg, flags, false)) }
 }
 
 unsafe extern "C" fn write(
@@ -136,33 +118,30 @@ unsafe extern "C" fn write(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let (here, data, flags, writes) = (bytes.cast_mut(), None, None, true);
+    let (here, data, flags, writes) = (bytes.cast_mut(), None, Flags::Own, true);
     // SAFETY: the caller's.
-    unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
 }
 
 unsafe extern "C" fn writev(
     ep: *mut EpFid,
     iov: *const libc::iovec,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     peer: u64,
     address: u64,
     key: u64,
     context: *mut c_void,
 ) -> isize {
+    let (data, flags, writes) = (None, Flags::Own, true);
+    let doing = |(here, len)| Doing { here, len, peer, address, key, data, context, flags, writes };
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((bytes, len)) => write(ep, bytes, len, desc.cast(), peer, address, key, context),
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { access(ep, only(iov, count).map(doing)) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut EpFid, msg: *const MsgRma, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { of_msg(msg, flags, true).map_or_else(|error| -(error as isize), |doing| access(ep, &doing)) }
+    unsafe { access(ep, of_msg(msg, flags, true)) }
 }
 
 unsafe extern "C" fn inject(
@@ -173,9 +152,9 @@ unsafe extern "C" fn inject(
     address: u64,
     key: u64,
 ) -> isize {
-    let (here, data, flags, writes, context) = (bytes.cast_mut(), None, Some(QUIET), true, null_mut());
+    let (here, data, flags, writes, context) = (bytes.cast_mut(), None, Flags::Quiet, true, null_mut());
     // SAFETY: the caller's.
-    unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
 }
 
 unsafe extern "C" fn writedata(
@@ -189,9 +168,9 @@ unsafe extern "C" fn writedata(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let (here, data, flags, writes) = (bytes.cast_mut(), Some(data), None, true);
+    let (here, data, flags, writes) = (bytes.cast_mut(), Some(data), Flags::Own, true);
     // SAFETY: the caller's.
-    unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -203,7 +182,7 @@ unsafe extern "C" fn injectdata(
     address: u64,
     key: u64,
 ) -> isize {
-    let (here, data, flags, writes, context) = (bytes.cast_mut(), Some(data), Some(QUIET), true, null_mut());
+    let (here, data, flags, writes, context) = (bytes.cast_mut(), Some(data), Flags::Quiet, true, null_mut());
     // SAFETY: the caller's.
-    unsafe { access(ep, &Doing { here, len, peer, address, key, data, context, flags, writes }) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
 }

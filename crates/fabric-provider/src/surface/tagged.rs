@@ -1,8 +1,10 @@
 //! Messages with tags.
 
-use super::msg::{inject_out, only, receive_in, send_out, Incoming, Outgoing};
+use super::ep::Flags;
+use super::msg::{only, receive_in, send_out, Incoming, Outgoing};
 use crate::abi::{self, EpFid, MsgTagged, TaggedOps};
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 pub(super) static OPS: TaggedOps = TaggedOps {
     size: size_of::<TaggedOps>(),
@@ -27,41 +29,35 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, flags) = (Some((tag, ignore)), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, &Incoming { to, len, from, tag: Some((tag, ignore)), context, flags: None }) }
+    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag, context, flags })) }
 }
 
 unsafe extern "C" fn recvv(
     ep: *mut EpFid,
     iov: *const libc::iovec,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     from: u64,
     tag: u64,
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, flags) = (Some((tag, ignore)), Flags::Own);
     // SAFETY: the caller's.
     unsafe {
-        match only(iov, count) {
-            Ok((to, len)) => recv(ep, to, len, desc.cast(), from, tag, ignore, context),
-            Err(error) => -(error as isize),
-        }
+        receive_in(ep, only(iov, count).map(|(to, len)| Incoming { to, len, from, tag, context, flags }))
     }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe {
-        let m = &*msg;
-        match only(m.iov, m.iov_count) {
-            Ok((to, len)) => {
-                let (from, tag, context) = (m.addr, Some((m.tag, m.ignore)), m.context);
-                receive_in(ep, &Incoming { to, len, from, tag, context, flags: Some(flags) })
-            }
-            Err(error) => -(error as isize),
-        }
-    }
+    let m = unsafe { &*msg };
+    let (from, tag, context, flags) = (m.addr, Some((m.tag, m.ignore)), m.context, Flags::Said(flags));
+    let incoming = |(to, len)| Incoming { to, len, from, tag, context, flags };
+    // SAFETY: the caller's.
+    unsafe { receive_in(ep, only(m.iov, m.iov_count).map(incoming)) }
 }
 
 unsafe extern "C" fn send(
@@ -73,46 +69,40 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, data, flags) = (Some(tag), None, Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, &Outgoing { bytes, len, to, tag: Some(tag), data: None, context, flags: None }) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }
 
 unsafe extern "C" fn sendv(
     ep: *mut EpFid,
     iov: *const libc::iovec,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     to: u64,
     tag: u64,
     context: *mut c_void,
 ) -> isize {
+    let (tag, data, flags) = (Some(tag), None, Flags::Own);
+    let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((bytes, len)) => send(ep, bytes, len, desc.cast(), to, tag, context),
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { send_out(ep, only(iov, count).map(out)) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe {
-        let m = &*msg;
-        match only(m.iov, m.iov_count) {
-            Ok((bytes, len)) => {
-                let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
-                let (to, tag, context) = (m.addr, Some(m.tag), m.context);
-                send_out(ep, &Outgoing { bytes, len, to, tag, data, context, flags: Some(flags) })
-            }
-            Err(error) => -(error as isize),
-        }
-    }
+    let m = unsafe { &*msg };
+    let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
+    let (to, tag, context, flags) = (m.addr, Some(m.tag), m.context, Flags::Said(flags));
+    let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
+    // SAFETY: the caller's.
+    unsafe { send_out(ep, only(m.iov, m.iov_count).map(out)) }
 }
 
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64, tag: u64) -> isize {
+    let (tag, data, context, flags) = (Some(tag), None, null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { inject_out(ep, bytes, len, to, Some(tag), None) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }
 
 unsafe extern "C" fn senddata(
@@ -125,9 +115,9 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    let (tag, data) = (Some(tag), Some(data));
+    let (tag, data, flags) = (Some(tag), Some(data), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, &Outgoing { bytes, len, to, tag, data, context, flags: None }) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -138,6 +128,7 @@ unsafe extern "C" fn injectdata(
     to: u64,
     tag: u64,
 ) -> isize {
+    let (tag, data, context, flags) = (Some(tag), Some(data), null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { inject_out(ep, bytes, len, to, Some(tag), Some(data)) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
 }

@@ -15,6 +15,7 @@ use crate::hash::fnv1a;
 use crate::link::key::{self, JobKey};
 use crate::link::net::config::{NetConfig, NetEvent, Transport, Waker};
 use crate::link::net::endpoint::NetEndpoint;
+use crate::link::net::socket::way_to;
 use crate::link::net::LinkFault;
 use crate::meeting::{Gathering, JoinRefusal, Member, GRACE, OWN, SLICE};
 use crate::types::{Address, ChannelId, Head, Order, Priority, MAX_CHANNELS};
@@ -22,7 +23,7 @@ use crate::{LinkError, MessageError};
 use bytes::Bytes;
 use polyduct_os::clock;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,13 +100,7 @@ impl Network {
 
     /// The address of this host that unit 0 sees.
     fn way_to_root(&self) -> Result<IpAddr, MessageError> {
-        let any: IpAddr = match self.root.is_ipv4() {
-            true => Ipv4Addr::UNSPECIFIED.into(),
-            false => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        // Connecting a datagram socket sends nothing; it only asks for the way.
-        let way = UdpSocket::bind((any, 0)).and_then(|s| s.connect(self.root).and_then(|()| s.local_addr()));
-        way.map(|at| at.ip()).map_err(|e| {
+        way_to(self.root).map_err(|e| {
             MessageError::System(polyduct_os::OsError::System {
                 op: "connect",
                 what: format!("unit 0 at {}", self.root),

@@ -2,6 +2,7 @@
 
 use super::place::{Place, PLACE_BYTES};
 use crate::domain::host_map::HostId;
+use crate::domain::lock;
 use crate::handshake::ENDPOINT;
 use crate::link::shm::{Bell, Link, Sizes};
 use crate::meeting::{ConnId, Connections, Heard, Shared as SharedFd};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// The largest segment of a link that is taken.
@@ -61,10 +62,6 @@ struct Common {
 pub(super) struct Door {
     common: Arc<Common>,
     thread: Option<JoinHandle<()>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Door {

@@ -1,25 +1,29 @@
 //! What goes to endpoints of other hosts.
 
 use super::{Sent, SHORT, STREAM};
+use crate::domain::lock;
 use crate::engine::{self, Send as Outgoing};
 use crate::hash::fnv1a;
 use crate::link::key::{self, Trust};
 use crate::link::net::config::{NetConfig, NetEvent, Transport};
 use crate::link::net::endpoint::NetEndpoint;
+use crate::link::net::socket::way_to;
 use crate::link::shm::{Bell, Incoming, Payload};
 use crate::types::{Head, Order};
 use crate::MessageError;
 use bytes::Bytes;
 use polyduct_os::OsError;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Events that one look handles, at most.
 const AT_ONCE: usize = 64;
 /// The address of this host under which others reach it, where it has several.
 pub const ADDRESS_VARIABLE: &str = "POLYDUCT_ADDRESS";
+/// Some address that is no host's: only the way there is asked for.
+const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 /// 0 has endpoints of one host use the network: for tests and comparisons.
 pub const NEAR_VARIABLE: &str = "POLYDUCT_NEAR";
 /// Bytes of the longest payload.
@@ -51,17 +55,12 @@ impl Network {
             }
             false => 0,
         };
-        // Connecting a datagram socket sends nothing; it only asks for the way.
-        let way = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-            socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-            socket.local_addr()
-        });
         let ip = match std::env::var(ADDRESS_VARIABLE) {
             Ok(name) => {
                 name.parse().map_err(|_| OsError::BadName { name, reason: "it is no address of a host" })?
             }
             // Without a way anywhere there is nobody but this host.
-            Err(_) => way.map_or(Ipv4Addr::LOCALHOST.into(), |at| at.ip()),
+            Err(_) => way_to(ELSEWHERE).unwrap_or(Ipv4Addr::LOCALHOST.into()),
         };
         Ok(Network { trust, ip, apart })
     }
@@ -182,7 +181,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
 
     /// Whether something was looked at and not taken.
     pub fn has_come(&self) -> bool {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         if held.is_empty() {
             held.extend(self.endpoint.poll_event().ok().flatten());
         }
@@ -200,7 +199,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
         deliver: &mut dyn FnMut(u32, &Incoming, Payload<'_, B>) -> bool,
         gone: &mut dyn FnMut(u32),
     ) -> usize {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         for n in 0..AT_ONCE {
             let event = match held.pop_front() {
                 Some(event) => Some(event),

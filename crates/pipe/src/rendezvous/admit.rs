@@ -124,18 +124,6 @@ pub(super) fn check_hello(hello: &Hello) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a unit was refused for what its program takes, which no other unit of that program will mend.
-pub(super) fn is_of_terms(why: &Refusal) -> bool {
-    use Mismatch::{Arrays, Conversion, Dataset, Layout};
-    let of_arrays = |mismatch: &Mismatch| {
-        matches!(mismatch, Arrays { .. } | Conversion { .. } | Dataset { .. } | Layout { .. })
-    };
-    match why {
-        Refusal::Terms(mismatch) => of_arrays(mismatch),
-        why => matches!(why, Refusal::Disagree { .. }),
-    }
-}
-
 /// Whether two survivors speak of the same pipe.
 pub(super) fn same_pipe(a: &Welcome, b: &Welcome) -> bool {
     Welcome { program: 0, ..a.clone() } == Welcome { program: 0, ..b.clone() }

@@ -10,7 +10,7 @@ use polyduct_message::link::key::Trust;
 use polyduct_message::meeting::Within;
 use polyduct_os::clock;
 use polyduct_os::process::own_pid;
-use polyduct_pipe::{Given, Mismatch, PipeError, Refusal};
+use polyduct_pipe::{is_of_terms, Given, PipeError};
 use polyduct_port::{
     Array, Changes, Interrupt, Options, Peer, Policy, PortError, PortName, Readers, Side, INTERRUPT_SLICE,
 };
@@ -294,12 +294,8 @@ impl Carrier {
             }
             _ => Duration::ZERO,
         };
-        // A gateway with nothing to give lacks a dataset, too.
-        let settled = match &error {
-            PipeError::Refused { reason: Refusal::Terms(why), .. } => *why != Mismatch::NoDataset,
-            PipeError::Refused { reason, .. } => matches!(reason, Refusal::Disagree { .. }),
-            _ => false,
-        };
+        // The gateway heard that from this program.
+        let settled = matches!(&error, PipeError::Refused { reason, .. } if is_of_terms(reason));
         let own = match self.ended(Some(most), || false) {
             // What it has from the program tells that nothing new.
             _ if settled => None,

@@ -1,7 +1,7 @@
 //! TCP sockets: made, connected, accepted. None blocks.
 
 use core::time::Duration;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use super::ports;
@@ -83,6 +83,21 @@ fn ask_while<E>(
         }
         pause = (pause * 2).min(most);
     }
+}
+
+/// The address of this host from which the way to another begins. Sends nothing.
+///
+/// # Errors
+/// No way leads there.
+pub fn way_to(to: SocketAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr = match to.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket only asks for the way.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Listens at an address; port 0 takes a free one, of those that the [environment](super::ports) allows.
