@@ -16,6 +16,7 @@ pub mod matching;
 mod receive;
 mod remote;
 mod send;
+mod state;
 pub mod wire;
 
 pub use atomics::{size as atomic_size, valid as valid_atomic, AtomicWhat, Way as AtomicWay};
@@ -31,7 +32,7 @@ use polyduct_message::endpoint::{Endpoint, Network, Number, Place, Sent, Stream,
 use polyduct_message::link::shm::Payload;
 use polyduct_message::{Head, MessageError};
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Remote;
 
@@ -427,136 +428,6 @@ impl Engine {
         self.flush_streams(shared, to);
         let peer = &self.state.peers[to as usize];
         peer.sends.is_empty() && peer.says.is_empty() && peer.streams.is_empty()
-    }
-}
-
-impl Peer {
-    /// Whether it may keep the bytes of one more message.
-    #[inline]
-    fn may_keep(&self, len: usize) -> bool {
-        len == 0 || self.kept_bytes < EAGER_BYTES
-    }
-
-    /// It is sent a message, and so many bytes of it.
-    #[inline]
-    fn keep(&mut self, len: usize) {
-        self.kept_messages += 1;
-        self.kept_bytes += len as u64;
-    }
-}
-
-impl State {
-    #[inline]
-    fn peer(&mut self, number: Number) -> &mut Peer {
-        let at = number as usize;
-        if self.peers.len() <= at {
-            self.peers.resize_with(at + 1, Peer::default);
-        }
-        &mut self.peers[at]
-    }
-
-    /// Whether what comes can be told.
-    #[inline]
-    fn has_room(&self, shared: &Shared) -> bool {
-        [self.sends, self.receives].iter().all(|bound| match bound.queue {
-            Some(queue) => shared.queues[queue].as_ref().is_none_or(Queue::has_room),
-            None => true,
-        })
-    }
-
-    /// What a peer is called by the program.
-    fn called(&self, number: Number) -> u64 {
-        self.peers.get(number as usize).and_then(|peer| peer.called).unwrap_or(abi::ADDR_NOTAVAIL)
-    }
-
-    fn count(&self, shared: &mut Shared, what: Counted, failed: bool) {
-        let Some(counter) = self.counters[what as usize] else { return };
-        if let Some(Some(count)) = shared.counts.get_mut(counter) {
-            match failed {
-                false => count.done += 1,
-                true => count.failed += 1,
-            }
-        }
-    }
-
-    fn queue<'a>(&self, shared: &'a mut Shared, what: Counted) -> Option<&'a mut Queue> {
-        let bound = if what == Counted::Receive { self.receives } else { self.sends };
-        shared.queues.get_mut(bound.queue?)?.as_mut()
-    }
-
-    /// An operation is over.
-    #[inline]
-    fn is_over(&self, shared: &mut Shared, after: After) {
-        if self.counters[after.counts as usize].is_some() {
-            self.count(shared, after.counts, false);
-        }
-        if after.tells {
-            if let Some(queue) = self.queue(shared, after.counts) {
-                queue.push(after.done);
-            }
-        }
-    }
-
-    /// An operation has failed. That is told whether or not the program wants to know.
-    fn failed(&self, shared: &mut Shared, after: After, error: c_int, lacking: usize) {
-        self.count(shared, after.counts, true);
-        if let Some(queue) = self.queue(shared, after.counts) {
-            queue.fail(Failure { of: after.done, lacking, error });
-        }
-    }
-
-    /// Something waits for a peer.
-    #[inline]
-    fn list(&mut self, number: Number) {
-        let peer = self.peer(number);
-        if !std::mem::replace(&mut peer.listed, true) {
-            self.busy.push(number);
-        }
-    }
-
-    /// Says something to a peer, when there is room.
-    fn say(&mut self, to: Number, head: Head, payload: &[u8]) {
-        let peer = self.peer(to);
-        if !peer.gone {
-            peer.says.push_back((head, payload.into()));
-            self.list(to);
-        }
-    }
-
-    /// A peer is gone: what it had to do with has failed.
-    fn lose(&mut self, shared: &mut Shared, number: Number) {
-        let peer = self.peer(number);
-        peer.gone = true;
-        let sends = std::mem::take(&mut peer.sends);
-        peer.says.clear();
-        peer.streams.clear();
-        for waiting in sends {
-            if let Some(after) = waiting.after {
-                self.failed(shared, after, abi::EHOSTUNREACH, 0);
-            }
-        }
-        for number in self.ops.numbers(|op| op.to == number) {
-            if let Some(op) = self.ops.remove(number) {
-                self.failed(shared, op.after, abi::EHOSTUNREACH, 0);
-            }
-        }
-        let landings = lock(&self.landings).numbers(|landing| landing.from == number);
-        for landing in landings {
-            let landing = lock(&self.landings).remove(landing);
-            if let Some(Landing { after: Some(after), .. }) = landing {
-                self.failed(shared, after, abi::EHOSTUNREACH, 0);
-            }
-        }
-        let (lost, rest) = std::mem::take(&mut self.pulls).into_iter().partition(|pull| pull.from == number);
-        self.pulls = rest;
-        let lost: VecDeque<Pull> = lost;
-        for pull in lost {
-            if let Some(after) = pull.after {
-                self.failed(shared, after, abi::EHOSTUNREACH, 0);
-            }
-        }
-        self.tagged.forget(number);
-        self.plain.forget(number);
     }
 }
 

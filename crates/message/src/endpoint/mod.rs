@@ -12,11 +12,13 @@
 mod door;
 mod far;
 mod place;
+mod stream;
 
 pub use far::{Lent, Network, ADDRESS_VARIABLE, NEAR_VARIABLE};
 pub use place::{Place, PLACE_BYTES};
 /// The clock of deadlines.
 pub use polyduct_os::clock;
+pub use stream::Stream;
 
 use crate::domain::host_map::HostId;
 use crate::engine;
@@ -128,23 +130,6 @@ pub enum Sent {
     Later,
     /// Never: the other end is gone, or cannot be reached.
     Gone,
-}
-
-/// A message that goes as a stream of bytes.
-#[derive(Debug)]
-pub struct Stream {
-    head: Head,
-    len: usize,
-    sent: usize,
-    /// Over the network: told when the memory is free.
-    lent: Option<Lent>,
-}
-
-impl Stream {
-    /// A message of these bytes.
-    pub fn new(head: Head, len: usize) -> Stream {
-        Stream { head, len, sent: 0, lent: None }
-    }
 }
 
 impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
@@ -331,93 +316,6 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             self.inward.push(Inward { from, receiver, is_broken: false, is_stuck: false });
         }
         peer.links.push(link);
-    }
-
-    /// Sends more of a stream: the bytes of all of it must be given each time. Streams to one endpoint go one
-    /// after the other: begin none before the last is [sent](Sent::All).
-    ///
-    /// # Safety
-    /// `bytes` stays readable, at its place and unchanged, until this returned [`Sent::All`] or
-    /// [`Sent::Gone`], or the endpoint was dropped.
-    pub unsafe fn stream(&mut self, to: Number, stream: &mut Stream, bytes: *const u8) -> Sent {
-        let peer = &mut self.peers[to as usize];
-        // SAFETY: the caller's.
-        let rest = |sent: usize| unsafe { core::slice::from_raw_parts(bytes.add(sent), stream.len - sent) };
-        match &mut peer.way {
-            _ if peer.gone == Gone::Noticed && stream.lent.is_none() => Sent::Later,
-            _ if peer.gone == Gone::Told && stream.lent.is_none() => Sent::Gone,
-            Way::Near(Some(out)) => {
-                if stream.sent == 0 {
-                    match out.stream.begin(stream.head, stream.len as u64) {
-                        Ok(()) if stream.len == 0 => return Sent::All,
-                        Ok(()) => {}
-                        Err(SendError::Full | SendError::Unfinished { .. }) => return Sent::Later,
-                        Err(_) => {
-                            self.note_gone(to);
-                            return Sent::Later;
-                        }
-                    }
-                }
-                match out.stream.extend(rest(stream.sent)) {
-                    Ok(taken) => stream.sent += taken,
-                    Err(SendError::Full | SendError::Unfinished { .. }) => {
-                        if stream.sent == 0 {
-                            // Nothing was said of it yet.
-                            let _ = out.stream.abandon();
-                        }
-                    }
-                    Err(_) => {
-                        self.note_gone(to);
-                        return Sent::Later;
-                    }
-                }
-                if stream.sent == stream.len {
-                    Sent::All
-                } else {
-                    Sent::Later
-                }
-            }
-            Way::Near(None) => match self.connect(to) {
-                // SAFETY: as above.
-                Sent::All => unsafe { self.stream(to, stream, bytes) },
-                other => other,
-            },
-            Way::Itself => {
-                self.itself.push_back((stream.head, rest(0).to_vec()));
-                Sent::All
-            }
-            Way::Far(unit) => match &self.net {
-                // SAFETY: the caller's.
-                Some(net) => unsafe { net.stream(*unit, stream.head, bytes, stream.len, &mut stream.lent) },
-                None => Sent::Gone,
-            },
-            Way::Nowhere => Sent::Gone,
-        }
-    }
-
-    /// Copies from the memory of a peer of this host. `false`: this process cannot, or there is no such
-    /// memory.
-    pub fn fetch(&mut self, from: Number, dst: &mut [u8], address: u64) -> bool {
-        self.remote(from, |link| link.fetch(dst, address))
-    }
-
-    /// Copies into the memory of a peer of this host. `false`: this process cannot, or there is no such
-    /// memory.
-    pub fn store(&mut self, to: Number, src: &[u8], address: u64) -> bool {
-        self.remote(to, |link| link.store(src, address))
-    }
-
-    fn remote(&mut self, of: Number, mut copy: impl FnMut(&Link) -> polyduct_os::Result<()>) -> bool {
-        let peer = &self.peers[of as usize];
-        if peer.links.iter().any(|link| copy(link).is_ok()) {
-            return true;
-        }
-        // Of a link that this side made it is known where the other has mapped it once that uses it.
-        let Some(process) = &peer.process else { return false };
-        peer.links.iter().any(|link| {
-            let process = process.try_clone();
-            process.is_ok_and(|process| link.pull_from(process) == Ok(true)) && copy(link).is_ok()
-        })
     }
 
     /// Handles what has come. Returns how much that was. `give` and `deliver` are as of
