@@ -274,8 +274,13 @@ impl NearServer {
                     }
                 }
                 Action::Fail(why) => {
-                    // A unit that knocked meanwhile is told why, too, and does not wait for another unit 0.
+                    // Units that have knocked, or were let in and not heard yet, are told why, too, and do not
+                    // wait for another unit 0.
                     self.accept_all();
+                    let unheard = |id: &ConnId| !self.rendezvous.is_member(*id);
+                    for id in self.connections.all().into_iter().filter(unheard) {
+                        self.connections.send(id, &FromHost::Refused(why.clone()), Vec::new());
+                    }
                     if let Some(tell) = self.outcome.take() {
                         let _ = tell.send(Err(why));
                     }

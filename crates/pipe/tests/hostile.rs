@@ -230,6 +230,22 @@ fn a_pipe_opens_and_works_among_enemies() {
 }
 
 #[test]
+fn who_was_let_in_and_not_heard_yet_is_told_that_the_pipe_does_not_open() {
+    let pipe = unique("unheard");
+    let options = Options { open_timeout: Duration::from_secs(20), ..writer_options(0, 2) };
+    std::thread::scope(|s| {
+        let host = s.spawn(|| Writer::open(&pipe, &Given::Dataset(data()), "block", &options).map(drop));
+        // Its hello is still on its way when the reader that came after it dies.
+        let (silent, dies) = (connect(&pipe), connect(&pipe));
+        send_raw(&dies, &bytes_of(&ToHost::Hello(reader(0, 1))), &[]);
+        drop(dies);
+        let why = refusal(&silent);
+        assert!(matches!(&why, Refusal::Lost { unit, .. } if unit.side == Side::Reader(0)), "{why}");
+        host.join().unwrap().unwrap_err();
+    });
+}
+
+#[test]
 fn a_member_that_asks_and_never_listens_holds_nobody() {
     let pipe = unique("deaf");
     std::thread::scope(|s| {
