@@ -88,6 +88,26 @@ fn runs_beyond_the_destination_are_refused() {
     assert_eq!(me.read_runs(&mut dst, [(16, addr, 0)]), Ok(0));
 }
 
+/// The copy goes another way where the two ends lie a few bytes apart in their pages.
+#[test]
+fn bytes_come_and_go_whole_however_the_two_ends_lie() {
+    const ROOM: usize = 100_000;
+    let me = RemoteReader::new(std::process::id()).unwrap();
+    let source: Vec<u8> = (0..ROOM).map(pattern).collect();
+    for len in [1, 4095, 4096, 4097, 32 << 10, (32 << 10) + 1, (64 << 10) + 33] {
+        for (from, to) in (0..70).map(|to| (0, to)).chain((0..70).map(|from| (from, 0))) {
+            let mut expected = vec![0xEE; ROOM];
+            expected[to..to + len].copy_from_slice(&source[from..from + len]);
+            let mut read = vec![0xEE; ROOM];
+            me.read(&mut read[to..to + len], source[from..].as_ptr() as u64).unwrap();
+            assert!(read == expected, "{len} bytes read from {from} to {to}");
+            let mut written = vec![0xEE; ROOM];
+            me.write(&source[from..from + len], written[to..].as_mut_ptr() as u64).unwrap();
+            assert!(written == expected, "{len} bytes written from {from} to {to}");
+        }
+    }
+}
+
 #[test]
 fn a_wrong_address_is_an_error_that_names_it() {
     let pid = std::process::id();
