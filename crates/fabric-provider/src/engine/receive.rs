@@ -5,7 +5,7 @@ use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
 use super::wire::{self, Kind};
 use super::{nothing, After, Counted, Engine, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
 use crate::abi;
-use polyduct_message::endpoint::Number;
+use polyduct_message::endpoint::{copy_bytes, Number};
 use std::ffi::c_int;
 
 impl Engine {
@@ -173,7 +173,7 @@ impl State {
         let fits = bytes.len().min(posted.len);
         if fits > 0 {
             // SAFETY: the program's memory, which it gave for this.
-            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), posted.to, fits) };
+            unsafe { copy_bytes(bytes.as_ptr(), posted.to, fits) };
         }
         match bytes.len() - fits {
             0 => self.is_over(shared, after),

@@ -5,7 +5,7 @@ use super::send::slice;
 use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
 use super::{nothing, After, Counted, Engine, Op, Shared, State, What, WAITING};
 use crate::abi;
-use polyduct_message::endpoint::{Number, SHORT_BYTES};
+use polyduct_message::endpoint::{copy_bytes, Number, SHORT_BYTES};
 use polyduct_message::Head;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -199,7 +199,7 @@ impl State {
         }
         if few.len() == len {
             // SAFETY: within the registered memory, as was checked.
-            unsafe { core::ptr::copy_nonoverlapping(few.as_ptr(), to, len) };
+            unsafe { copy_bytes(few.as_ptr(), to, len) };
             self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
             self.count(shared, Counted::RemoteWrite, false);
             if let Some(After { done, .. }) = after {
@@ -248,7 +248,7 @@ impl State {
             }
             if len > 0 {
                 // SAFETY: the program's memory, which it gave for this.
-                unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
+                unsafe { copy_bytes(bytes.as_ptr(), to, len) };
             }
             return self.finish(shared, from, number, 0, is_read);
         }

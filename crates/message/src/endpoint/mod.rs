@@ -14,6 +14,8 @@ mod far;
 mod place;
 mod stream;
 
+/// Copies the bytes of a message.
+pub use crate::link::shm::copy_bytes;
 pub use far::{Lent, Network, ADDRESS_VARIABLE, NEAR_VARIABLE};
 pub use place::{Place, PLACE_BYTES};
 /// The clock of deadlines.

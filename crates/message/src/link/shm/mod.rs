@@ -62,5 +62,5 @@ pub use layout::{AttachError, Sizes};
 pub use link::Link;
 pub use memory::Memory;
 pub use receiver::{Incoming, Payload, Receiver};
-pub use region::{Region, RemoteMemory};
+pub use region::{copy as copy_bytes, Region, RemoteMemory};
 pub use sender::{Room, SendError, Sender, Ticket};

@@ -161,6 +161,9 @@ fn out_of_range(start: usize, bytes: usize, len: usize) -> OsError {
     OsError::OutOfRange { what: "a region".into(), start, end: start.saturating_add(bytes), len }
 }
 
+/// So few bytes are left to `memcpy`. It takes more by a string instruction, which on some processors is 15
+/// times as slow where what is written lies less than 32 behind what is read but for whole pages.
+const SHORT: usize = 2 << 10;
 /// From so many bytes on a copy goes past the caches. Less stays in them: somebody will soon look at it.
 const STREAM_FROM: usize = 4 << 20;
 /// Nor do so many where what is written lies less than `ALIKE` behind what is read but for whole pages.
@@ -170,20 +173,21 @@ const STREAM_FROM: usize = 4 << 20;
 const STREAM_ALIKE_FROM: usize = 128 << 10;
 const ALIKE: usize = 256;
 
-/// Copies `n` bytes.
+/// Copies `n` bytes of memory of this process, shared or its own, as fast as it can.
 ///
 /// # Safety
 /// `n` bytes at both addresses, which do not overlap; what other threads and processes do to the shared ones
 /// only spoils bytes.
 #[inline]
-pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
-    let alike = (1..ALIKE).contains(&(dst.addr().wrapping_sub(src.addr()) % 4096));
-    if n < if alike { STREAM_ALIKE_FROM } else { STREAM_FROM } {
+pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    if n <= SHORT {
         // SAFETY: the caller's.
         return unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
     }
+    let alike = (1..ALIKE).contains(&(dst.addr().wrapping_sub(src.addr()) % 4096));
     // SAFETY: the caller's.
     let (src, dst) = unsafe { (Source::from_raw(src, n), Dest::from_raw(dst, n)) };
-    let copied = polyduct_copy::Kernels::detect().stream_from(0).memcpy(dst, src);
+    let from = if alike { STREAM_ALIKE_FROM } else { STREAM_FROM };
+    let copied = polyduct_copy::Kernels::detect().stream_from(from).memcpy(dst, src);
     debug_assert!(copied.is_ok(), "equal lengths that do not overlap");
 }
