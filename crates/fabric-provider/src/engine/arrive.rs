@@ -53,6 +53,7 @@ impl State {
             Kind::Got => self.got(shared, from, head, bytes),
             Kind::Atomic => self.atomic_here(shared, from, head, bytes),
             Kind::Done => self.remote_done(shared, from, head, bytes),
+            Kind::Help => self.help_here(shared, from, head, bytes),
             // Only as a stream.
             Kind::Land | Kind::Tagged | Kind::Plain => {}
         }

@@ -1,5 +1,6 @@
 //! Long messages: fetched by who receives them, or streamed to there.
 
+use super::both::Both;
 use super::list::Slab;
 use super::wire::{self, Kind};
 use super::{lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What};
@@ -29,6 +30,8 @@ pub struct Landing {
     of: Of,
     /// What is told when it has come.
     pub after: Option<After>,
+    /// Whose registered memory it is.
+    pub key: Option<u64>,
 }
 
 // SAFETY: whoever gave its memory leaves it alone until the operation is over.
@@ -73,29 +76,62 @@ pub struct Pull {
     pub of: Of,
     /// What the program is told.
     pub after: Option<After>,
+    /// Whose registered memory it goes to.
+    pub key: Option<u64>,
+    /// Whether both ends copy.
+    pub both: Both,
+}
+
+/// How far something is.
+pub(super) enum Step {
+    /// It is done.
+    Over,
+    /// More of it is to be done.
+    Later,
+    /// The other end is to do something.
+    Waits,
+    /// It cannot be done so.
+    Fails,
 }
 
 impl Engine {
-    /// Fetches what is offered.
+    /// Fetches what is offered: a piece of the first that is not all here.
     pub(super) fn pull(&mut self, shared: &mut Shared) {
-        while let Some(mut pull) = self.state.pulls.pop_front() {
-            let n = PIECE.min(pull.len - pull.done);
-            if n > 0 && !self.fetch(&pull, n) {
-                let unit = self.endpoint.unit_of(pull.from);
-                self.state.have_streamed(shared, pull, unit);
-                continue;
+        let mut at = 0;
+        while let Some(mut pull) = self.state.pulls.remove(at) {
+            match self.pull_some(&mut pull) {
+                Step::Over => self.state.is_here(shared, pull.from, pull.of, pull.after, pull.lacking),
+                Step::Fails => {
+                    let unit = self.endpoint.unit_of(pull.from);
+                    self.state.have_streamed(shared, pull, unit);
+                }
+                Step::Later => return self.state.pulls.insert(at, pull),
+                Step::Waits => {
+                    self.state.pulls.insert(at, pull);
+                    at += 1;
+                }
             }
-            pull.done += n;
-            if pull.done < pull.len {
-                self.state.pulls.push_front(pull);
-                return;
-            }
-            self.state.is_here(shared, pull.from, pull.of, pull.after, pull.lacking);
         }
     }
 
-    fn fetch(&mut self, pull: &Pull, n: usize) -> bool {
-        let (to, address) = (pull.to.wrapping_add(pull.done), pull.address + pull.done as u64);
+    fn pull_some(&mut self, pull: &mut Pull) -> Step {
+        if let Some(step) = self.pull_both(pull) {
+            return step;
+        }
+        let n = PIECE.min(pull.len - pull.done);
+        if n > 0 && !self.fetch(pull, pull.done, n) {
+            return Step::Fails;
+        }
+        pull.done += n;
+        match pull.done < pull.len {
+            true => Step::Later,
+            false => Step::Over,
+        }
+    }
+
+    /// Fetches so many bytes from there on.
+    pub(super) fn fetch(&mut self, pull: &Pull, at: usize, n: usize) -> bool {
+        let (to, address) = (pull.to.wrapping_add(at), pull.address + at as u64);
         if self.endpoint.is_itself(pull.from) {
             // SAFETY: both are this program's, and belong to operations under way; they may overlap.
             unsafe { core::ptr::copy(address as *const u8, to, n) };
@@ -103,7 +139,9 @@ impl Engine {
         }
         // SAFETY: the program's memory, which it gave for this.
         let to = unsafe { core::slice::from_raw_parts_mut(to, n) };
-        self.endpoint.fetch(pull.from, to, address)
+        let is_copied = self.endpoint.fetch(pull.from, to, address);
+        self.state.peer(pull.from).is_copied |= is_copied;
+        is_copied
     }
 
     /// Sends more of the streams to a peer.
@@ -129,8 +167,8 @@ impl Engine {
 impl State {
     /// What cannot be fetched is streamed.
     fn have_streamed(&mut self, shared: &mut Shared, pull: Pull, unit: Option<u32>) {
-        let Pull { from, to, len, lacking, of, after, .. } = pull;
-        let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after };
+        let Pull { from, to, len, lacking, of, after, key, .. } = pull;
+        let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after, key };
         let number = lock(&self.landings).insert(landing);
         let Some(landing) = number else {
             if let Some(after) = after {
@@ -158,7 +196,7 @@ impl State {
         let (What::Offered { bytes, len } | What::Put { bytes, len }) = op.what else { return };
         if wanted <= len {
             op.is_begun = true;
-            self.start_stream(to, landing, bytes, wanted, Some(number));
+            self.start_stream(to, landing, bytes, wanted, Some(number), None);
         }
     }
 
@@ -170,9 +208,10 @@ impl State {
         bytes: *const u8,
         len: usize,
         op: Option<u32>,
+        key: Option<u64>,
     ) {
         let stream = Stream::new(wire::head(Kind::Land, 0, [landing, 0, 0, 0]), len);
-        self.peer(to).streams.push_back(Streaming { stream, bytes, op });
+        self.peer(to).streams.push_back(Streaming { stream, bytes, op, key });
         self.list(to);
     }
 
@@ -231,6 +270,7 @@ impl State {
             }
             return;
         }
+        self.pushes.retain(|push| push.to != from || push.of != Some(number));
         let Some(op) = self.ops.remove(number) else { return };
         match error as c_int {
             0 => self.is_over(shared, op.after),

@@ -9,6 +9,7 @@
 
 mod arrive;
 mod atomics;
+mod both;
 pub mod completion;
 pub mod list;
 mod long;
@@ -24,6 +25,7 @@ pub use remote::{Access, Region, Registry};
 pub use send::Message;
 
 use crate::abi;
+use both::Push;
 use completion::{Completion, Count, Failure, Queue};
 use list::Slab;
 use long::{Landing, Landings, Pull};
@@ -175,6 +177,8 @@ struct Streaming {
     bytes: *const u8,
     /// The operation that it is of, which is not over before.
     op: Option<u32>,
+    /// Whose registered memory it is.
+    key: Option<u64>,
 }
 
 #[derive(Default)]
@@ -191,6 +195,8 @@ struct Peer {
     owed_messages: u32,
     owed_bytes: u64,
     gone: bool,
+    /// Its memory was copied from: that is possible.
+    is_copied: bool,
     /// It is in the list of those that something waits for.
     listed: bool,
     /// As the program calls it.
@@ -215,6 +221,7 @@ struct State {
     /// Those that something waits for.
     busy: Vec<Number>,
     pulls: VecDeque<Pull>,
+    pushes: Vec<Push>,
     least_multi: usize,
 }
 
@@ -253,6 +260,7 @@ impl Engine {
             peers: Vec::new(),
             busy: Vec::new(),
             pulls: VecDeque::new(),
+            pushes: Vec::new(),
             least_multi: 64,
         };
         Ok(Engine { endpoint, state })
@@ -316,6 +324,11 @@ impl Engine {
         }
     }
 
+    /// Registered memory is about to be no longer so. `false`: transfers use it.
+    pub fn withdraw(&mut self, key: u64) -> bool {
+        self.state.withdraw(key)
+    }
+
     /// Does what there is to do. Returns whether something was.
     #[inline]
     pub fn progress(&mut self, shared: &mut Shared) -> bool {
@@ -352,7 +365,7 @@ impl Engine {
             },
         );
         let (state, shared) = cell.into_inner();
-        let more = !state.busy.is_empty() || !state.pulls.is_empty();
+        let more = state.has_work();
         if more || found > 0 {
             self.go_on(shared);
         }
@@ -366,6 +379,7 @@ impl Engine {
     /// Fetches and sends what waits.
     fn go_on(&mut self, shared: &mut Shared) {
         self.pull(shared);
+        self.push();
         let mut at = 0;
         while let Some(&number) = self.state.busy.get(at) {
             if self.flush(shared, number) {
@@ -393,7 +407,7 @@ impl Engine {
 
     /// Sleeps until something comes, or until `deadline`, unless there is something to do.
     pub fn wait(&mut self, deadline: std::time::Duration) {
-        if self.state.busy.is_empty() && self.state.pulls.is_empty() {
+        if !self.state.has_work() {
             self.endpoint.wait(deadline);
         }
     }

@@ -1,5 +1,6 @@
 //! Receiving messages.
 
+use super::both::Both;
 use super::long::{Of, Pull};
 use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
 use super::wire::{self, Kind};
@@ -205,6 +206,8 @@ impl State {
             lacking: arrived.len.saturating_sub(posted.len),
             of: Of::Offer(offer.number),
             after: Some(after),
+            key: None,
+            both: Both::No,
         });
     }
 

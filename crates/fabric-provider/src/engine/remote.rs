@@ -1,5 +1,6 @@
 //! Reading and writing the registered memory of others.
 
+use super::both::Both;
 use super::long::{Of, Pull};
 use super::send::slice;
 use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
@@ -195,7 +196,19 @@ impl State {
         let len = remote.len as usize;
         if remote.address != 0 {
             let (address, lacking, of) = (remote.address, 0, Of::Put(number));
-            return self.pulls.push_back(Pull { from, to, len, done: 0, address, lacking, of, after });
+            let (done, key, both) = (0, Some(remote.key), Both::No);
+            return self.pulls.push_back(Pull {
+                from,
+                to,
+                len,
+                done,
+                address,
+                lacking,
+                of,
+                after,
+                key,
+                both,
+            });
         }
         if few.len() == len {
             // SAFETY: within the registered memory, as was checked.
@@ -221,7 +234,7 @@ impl State {
         };
         let len = remote.len as usize;
         if head.handler.0 & STREAMED != 0 {
-            return self.start_stream(from, landing, at, len, None);
+            return self.start_stream(from, landing, at, len, None, Some(remote.key));
         }
         self.count(shared, Counted::RemoteRead, false);
         // SAFETY: within the registered memory, as was checked.
@@ -253,6 +266,7 @@ impl State {
             return self.finish(shared, from, number, 0, is_read);
         }
         let (lacking, of, after) = (0, Of::Get(number), None);
-        self.pulls.push_back(Pull { from, to, len, done: 0, address, lacking, of, after });
+        let (done, key, both) = (0, None, Both::No);
+        self.pulls.push_back(Pull { from, to, len, done, address, lacking, of, after, key, both });
     }
 }

@@ -43,6 +43,12 @@ impl State {
         })
     }
 
+    /// Whether there is something to do that nobody else begins.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        !self.busy.is_empty() || !self.pulls.is_empty() || !self.pushes.is_empty()
+    }
+
     /// What a peer is called by the program.
     pub(super) fn called(&self, number: Number) -> u64 {
         self.peers.get(number as usize).and_then(|peer| peer.called).unwrap_or(abi::ADDR_NOTAVAIL)
@@ -134,6 +140,7 @@ impl State {
                 self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }
         }
+        self.pushes.retain(|push| push.to != number);
         self.tagged.forget(number);
         self.plain.forget(number);
     }

@@ -13,6 +13,7 @@
 //! | `Got` | number (0), error (1), address (2, 3) or 0 | the bytes where they are few |
 //! | `Atomic` | number (0), type and operation (1), data (2) | [`Remote`], operands, what to compare with |
 //! | `Done` | number (0), error (1) | what was there before, of an atomic |
+//! | `Help` | offer, or write (0), ticket of the copy (1, 2) | [`Remote`]: of a read, what is read; where it goes |
 //!
 //! The upper bits of the handler say whether there is data, and what kind of an atomic it is.
 
@@ -48,9 +49,11 @@ pub enum Kind {
     Atomic,
     /// The answer to a write, or to an atomic operation.
     Done,
+    /// The other end copies bytes of this one's, and may be helped.
+    Help,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Tagged,
     Kind::Plain,
     Kind::TaggedOffer,
@@ -64,6 +67,7 @@ const KINDS: [Kind; 13] = [
     Kind::Got,
     Kind::Atomic,
     Kind::Done,
+    Kind::Help,
 ];
 
 /// There is data with the message.
@@ -72,6 +76,8 @@ pub const HAS_DATA: u32 = 1 << 8;
 pub const FETCHES: u32 = 1 << 9;
 /// An atomic compares first.
 pub const COMPARES: u32 = 1 << 10;
+/// What is copied is a read.
+pub const READS: u32 = 1 << 12;
 /// The bytes of a read are to be streamed.
 pub const STREAMED: u32 = 1 << 11;
 
@@ -180,7 +186,7 @@ mod tests {
             let head = head(expected, HAS_DATA | FETCHES, [1, 2, 3, 4]);
             assert_eq!((expected as usize, kind(&head)), (n + 1, Some(expected)));
         }
-        for n in [0, 14, 255] {
+        for n in [0, 15, 255] {
             assert_eq!(kind(&Head { handler: HandlerId(n), args: [0; 4] }), None);
         }
         let offer = Offer { len: 1 << 40, address: u64::MAX, number: 7 };

@@ -79,8 +79,16 @@ unsafe extern "C" fn regattr(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     border(|| {
         // SAFETY: what `reg` gave out.
-        let mr = unsafe { Box::from_raw(fid.cast::<Mr>()) };
-        mr.core.enter().inner.shared.registry.remove(mr.fid.key);
+        let mr = unsafe { object::<Mr>(fid) };
+        let key = mr.fid.key;
+        let entered = mr.core.enter();
+        if !entered.inner.eps.iter_mut().flatten().all(|ep| ep.engine.withdraw(key)) {
+            return -abi::EBUSY;
+        }
+        entered.inner.shared.registry.remove(key);
+        drop(entered);
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(fid.cast::<Mr>()) });
         0
     })
 }

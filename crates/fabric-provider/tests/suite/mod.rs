@@ -112,6 +112,46 @@ fn messages_of_all_lengths_arrive_whole_and_say_who_sent_them() {
     }
 }
 
+/// Long ones both ways, so many at a time that not all can be helped with, by two threads at once: each helps with
+/// the other's copies.
+#[test]
+fn long_messages_arrive_whole_while_both_ends_work_on_them() {
+    const AT_ONCE: usize = 7;
+    let (a, b, to_b, to_a) = pair();
+    let exchange = |mut node: Node, peer: u64, (mine, theirs): (u64, u64)| {
+        for round in 0..4 {
+            let len = |n: usize| [256 << 10, (1 << 20) + 13, 300_001, 5 << 20][(n + round) % 4];
+            let seed = |who: u64, n: usize| who * 1000 + (n + round * AT_ONCE) as u64;
+            let mut got: Vec<_> = (0..AT_ONCE).map(|n| vec![0; len(n)]).collect();
+            let sent: Vec<_> = (0..AT_ONCE).map(|n| bytes(seed(mine, n), len(n))).collect();
+            for (n, got) in got.iter_mut().enumerate() {
+                assert_eq!(node.trecv(got, peer, n as u64, 0, n), 0);
+            }
+            for (n, sent) in sent.iter().enumerate() {
+                assert_eq!(node.tsend(sent, peer, n as u64, n), 0);
+            }
+            let told = until_told(&mut [&mut node], &[2 * AT_ONCE]);
+            assert!(told[0].iter().all(Result::is_ok), "round {round}");
+            for (n, got) in got.iter().enumerate() {
+                assert!(*got == bytes(seed(theirs, n), len(n)), "round {round}, message {n}");
+            }
+        }
+        node
+    };
+    std::thread::scope(|s| {
+        let (a, b) = (Apart(a), Apart(b));
+        let other = s.spawn(|| Apart(exchange({ b }.0, to_a, (2, 1))));
+        let a = exchange({ a }.0, to_b, (1, 2));
+        drop((a, other.join().unwrap()));
+    });
+}
+
+/// A node for a thread of its own.
+struct Apart(Node);
+
+// SAFETY: one thread at a time uses it.
+unsafe impl Send for Apart {}
+
 #[test]
 fn a_message_that_is_too_long_is_cut_and_said_to_be() {
     let (mut a, mut b, to_b, to_a) = pair();
@@ -311,7 +351,7 @@ fn a_receiver_that_receives_nothing_is_not_buried() {
 #[test]
 fn registered_memory_is_read_and_written_and_nothing_else_is() {
     let (mut a, mut b, to_b, _) = pair();
-    let mut memory = vec![0; 300_000];
+    let mut memory = vec![0; 3_000_000];
     let all = REMOTE_READ | REMOTE_WRITE;
     let mr = b.mr(&mut memory, all, 77).unwrap();
     assert_eq!(b.mr(&mut [0; 8], all, 77), Err(ENOKEY), "the key is taken");
@@ -340,7 +380,7 @@ fn registered_memory_is_read_and_written_and_nothing_else_is() {
             )
         }
     };
-    for (n, len) in [1, 100, 8000, 9000, 200_000].into_iter().enumerate() {
+    for (n, len) in [1, 100, 8000, 9000, 200_000, 1_500_000, 2_000_001].into_iter().enumerate() {
         let (sent, mut back) = (bytes(len as u64, len), vec![0; len]);
         assert_eq!(write(&a, &sent, 50, 77, n), 0);
         let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
@@ -355,10 +395,10 @@ fn registered_memory_is_read_and_written_and_nothing_else_is() {
     let mut back = vec![0; 100];
     for (result, error) in [
         (write(&a, &[1; 9], 0, 79, 1), libc::EKEYREJECTED),
-        (write(&a, &[1; 9], 299_992, 77, 2), EINVAL),
+        (write(&a, &[1; 9], 2_999_992, 77, 2), EINVAL),
         (write(&a, &[1; 9], u64::MAX, 77, 3), EINVAL),
         (write(&a, &[1; 9], 0, 78, 4), EACCES),
-        (read(&a, &mut back, 299_901, 77, 5), EINVAL),
+        (read(&a, &mut back, 2_999_901, 77, 5), EINVAL),
     ] {
         assert_eq!(result, 0);
         let told = until_told(&mut [&mut a, &mut b], &[1, 0]);

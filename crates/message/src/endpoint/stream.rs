@@ -2,7 +2,7 @@
 
 use super::far::Lent;
 use super::{Endpoint, Gone, Number, Sent, Way};
-use crate::link::shm::{Link, SendError};
+use crate::link::shm::{Helper, Link, SendError, Share, ShareTicket};
 use crate::types::Head;
 
 /// A message that goes as a stream of bytes.
@@ -95,6 +95,17 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// memory.
     pub fn store(&mut self, to: Number, src: &[u8], address: u64) -> bool {
         self.remote(to, |link| link.store(src, address))
+    }
+
+    /// A copy from or to a peer's memory, in so many pieces, that the peer may help with once it is told the
+    /// ticket. `None`: it shares no memory with this endpoint, or has as many to help with as there may be.
+    pub fn share(&self, with: Number, pieces: u32) -> Option<Share> {
+        self.peers[with as usize].links.first()?.share(pieces)
+    }
+
+    /// Helps with a copy of a peer's. `None`: there is none of this ticket.
+    pub fn help(&self, whom: Number, ticket: ShareTicket) -> Option<Helper> {
+        self.peers[whom as usize].links.iter().find_map(|link| link.help(ticket))
     }
 
     fn remote(&mut self, of: Number, mut copy: impl FnMut(&Link) -> polyduct_os::Result<()>) -> bool {

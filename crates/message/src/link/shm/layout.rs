@@ -4,6 +4,7 @@
 //! |---|---|
 //! | 0 | header: magic and version, sizes, where each side has mapped it |
 //! | 128 + 256 · (2 d + p) | ring of direction d (0: from the creator) and priority p (0: high): the sender's control line; 128 bytes on, the receiver's (processors fetch lines in pairs) |
+//! | 1152 + 64 · (4 d + n) | copy n of side d (0: the creator) that both [work on](super::Share) |
 //! | then | lines of the four rings, in the same order |
 //! | then | payload of the four rings, in the same order |
 //!
@@ -19,10 +20,14 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// "plyduct", and the version of what lies in the segment in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"plyduct\x04");
 const HEADER: usize = 0;
 const CONTROL: usize = 2;
-const FIRST_LINE: usize = CONTROL + 16;
+const SHARED: usize = CONTROL + 16;
+const FIRST_LINE: usize = SHARED + 2 * SHARES;
+
+/// Copies of one side that both work on at once, at most.
+pub const SHARES: usize = 4;
 
 /// Bytes of a unit of payload.
 pub const UNIT: usize = 64;
@@ -77,7 +82,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// The least that works: 7 KiB for a pair. For very many peers, or very little memory.
+    /// The least that works: 8 KiB for a pair. For very many peers, or very little memory.
     pub fn least() -> Sizes {
         Sizes {
             high_lines: 8,
@@ -298,6 +303,21 @@ impl Area {
             payload: base.wrapping_add(payload),
             sender: base.wrapping_add(control * 64).cast(),
             receiver: base.wrapping_add(control * 64 + 128).cast(),
+        }
+    }
+
+    /// The words of a copy that both sides work on, and whether it is the peer's.
+    pub fn share(&self, at: u32) -> Option<(&Words, bool)> {
+        let at = usize::try_from(at).ok().filter(|&at| at < 2 * SHARES)?;
+        Some((self.words(SHARED + at), (at < SHARES) != (self.side == Side::Creator)))
+    }
+
+    /// The first copy that is this side's.
+    pub fn first_share(&self) -> u32 {
+        if self.side == Side::Creator {
+            0
+        } else {
+            SHARES as u32
         }
     }
 

@@ -1,10 +1,11 @@
 //! The two ends of a pair.
 
 use super::bell::Bell;
-use super::layout::{Area, AttachError, RingView, Sizes, UNIT};
+use super::layout::{Area, AttachError, RingView, Sizes, SHARES, UNIT};
 use super::receiver::Receiver;
 use super::record::{Kind, Tag};
 use super::sender::Sender;
+use super::share::{Helper, Share, ShareTicket};
 use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
 use polyduct_os::process::PidFd;
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     handles: Mutex<Handles>,
     /// Channels with a message that was given up, which there was no room to say.
     abandoned: Mutex<Vec<(ChannelId, Priority)>>,
+    /// This side's copies that both work on.
+    shares: Mutex<Shares>,
 }
 
 /// Bytes that the rings on which this process sends have grown by, in all its links.
@@ -49,6 +52,12 @@ impl Drop for Shared {
         let grown = self.grown.get_mut().unwrap_or_else(PoisonError::into_inner);
         GROWN.fetch_sub(*grown, Ordering::Relaxed);
     }
+}
+
+#[derive(Debug, Default)]
+struct Shares {
+    used: [bool; SHARES],
+    turn: u32,
 }
 
 #[derive(Debug, Default)]
@@ -189,6 +198,7 @@ impl Link {
                 broken: OnceLock::new(),
                 handles: Mutex::default(),
                 abandoned: Mutex::default(),
+                shares: Mutex::default(),
             }),
         }
     }
@@ -248,6 +258,39 @@ impl Link {
     /// As [`fetch`](Link::fetch).
     pub fn store(&self, src: &[u8], address: u64) -> Result<(), OsError> {
         self.remote()?.write(src, address)
+    }
+
+    /// A copy of so many pieces that the peer may help with, once it is told the
+    /// [ticket](Share::ticket). `None`: this side has as many as there may be.
+    pub fn share(&self, pieces: u32) -> Option<Share> {
+        Share::new(self, pieces)
+    }
+
+    /// Helps with a copy of the peer's. `None`: the ticket is none of this link.
+    pub fn help(&self, ticket: ShareTicket) -> Option<Helper> {
+        Helper::new(self, ticket)
+    }
+
+    pub(super) fn free_share(&self) -> Option<(u32, u32)> {
+        let mut shares = self.shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = shares.used.iter().position(|used| !used)?;
+        shares.used[at] = true;
+        shares.turn = shares.turn.wrapping_add(1);
+        Some((self.shared.area.first_share() + at as u32, shares.turn))
+    }
+
+    pub(super) fn end_share(&self, at: u32) {
+        let mut shares = self.shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = at.saturating_sub(self.shared.area.first_share()) as usize;
+        shares.used.get_mut(at).into_iter().for_each(|used| *used = false);
+    }
+
+    pub(super) fn share_words(&self, at: u32) -> Option<&[AtomicU64; 8]> {
+        self.shared.area.share(at).map(|(words, _)| &words.w)
+    }
+
+    pub(super) fn is_peers_share(&self, at: u32) -> bool {
+        self.shared.area.share(at).is_some_and(|(_, is_peers)| is_peers)
     }
 
     fn remote(&self) -> Result<&RemoteReader, OsError> {

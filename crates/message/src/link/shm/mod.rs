@@ -54,6 +54,7 @@ mod receiver;
 pub mod record;
 mod region;
 mod sender;
+mod share;
 
 pub use bell::Bell;
 pub use cut::Cut;
@@ -64,3 +65,4 @@ pub use memory::Memory;
 pub use receiver::{Incoming, Payload, Receiver};
 pub use region::{copy as copy_bytes, Region, RemoteMemory};
 pub use sender::{Room, SendError, Sender, Ticket};
+pub use share::{Helped, Helper, Share, ShareTicket};

@@ -1,0 +1,209 @@
+//! Long copies on which both ends work.
+//!
+//! The side that fetches tells the other, which may be in a call of the program's and have nothing to do: it then
+//! stores pieces itself. See [`polyduct_message::link::shm::Share`].
+
+use super::long::{Of, Pull, Step};
+use super::wire::{self, Kind, Remote, READS};
+use super::{Engine, Op, Shared, State, What};
+use crate::abi;
+use polyduct_message::endpoint::Number;
+use polyduct_message::link::shm::{Helped, Helper, Share, ShareTicket};
+use polyduct_message::Head;
+
+/// From so many bytes on both work on a copy.
+const LEAST: usize = 256 << 10;
+/// The shortest and the longest piece.
+const PIECES: (usize, usize) = (64 << 10, 1 << 20);
+/// Copies of others that are helped with at a time, of all: more go on without.
+const HELPED: usize = 64;
+
+/// Bytes of the pieces of a copy: several for each end, and not so few that the system calls count.
+fn piece(len: usize) -> usize {
+    (len / 8).next_multiple_of(4096).clamp(PIECES.0, PIECES.1)
+}
+
+/// Where the piece of this number lies, and its bytes.
+fn part(len: usize, number: u32) -> (usize, usize) {
+    let start = number as usize * piece(len);
+    (start, piece(len).min(len - start))
+}
+
+/// Whether both ends work on a copy.
+pub enum Both {
+    /// Not yet, or it is too short.
+    No,
+    /// They do.
+    Yes(Share),
+    /// This side could not copy, and waits for what the other has begun.
+    Ends(Share),
+    /// The other side could not: this one copies all.
+    Never,
+}
+
+/// A copy from this side's memory that this side helps with.
+pub struct Push {
+    /// Whose copy it is.
+    pub to: Number,
+    /// The operation of this side that it is of.
+    pub of: Option<u32>,
+    /// Whose registered memory it is.
+    pub key: Option<u64>,
+    ticket: ShareTicket,
+    helper: Option<Helper>,
+    bytes: *const u8,
+    len: usize,
+    address: u64,
+}
+
+impl Engine {
+    /// Fetches a piece of a copy on which both work. `None`: it is none.
+    pub(super) fn pull_both(&mut self, pull: &mut Pull) -> Option<Step> {
+        if let (Both::No, 0, LEAST..) = (&pull.both, pull.done, pull.len) {
+            self.ask_for_help(pull);
+        }
+        let len = pull.len;
+        let (helped, ends) = match &mut pull.both {
+            Both::No | Both::Never => return None,
+            Both::Ends(share) => (share.helped(), true),
+            Both::Yes(share) => match share.take() {
+                None => (share.helped(), false),
+                Some(number) => {
+                    let (at, n) = part(len, number);
+                    if !self.fetch(pull, at, n) {
+                        if let Both::Yes(mut share) = std::mem::replace(&mut pull.both, Both::Never) {
+                            share.end();
+                            pull.both = Both::Ends(share);
+                        }
+                    }
+                    return Some(Step::Later);
+                }
+            },
+        };
+        match (helped, ends) {
+            (Helped::NotYet, _) => Some(Step::Waits),
+            (_, true) => Some(Step::Fails),
+            (Helped::All, false) => Some(Step::Over),
+            (Helped::Failed, false) => {
+                pull.both = Both::Never;
+                None
+            }
+        }
+    }
+
+    fn ask_for_help(&mut self, pull: &mut Pull) {
+        // Not before it is known that its memory can be copied.
+        if self.endpoint.is_itself(pull.from) || !self.state.peer(pull.from).is_copied {
+            return;
+        }
+        let pieces = pull.len.div_ceil(piece(pull.len)) as u32;
+        let Some(share) = self.endpoint.share(pull.from, pieces) else { return };
+        let (number, flags, read) = match pull.of {
+            Of::Offer(number) | Of::Put(number) => (number, 0, None),
+            Of::Get(number) => match self.state.ops.get(number) {
+                Some(Op { what: What::Get { remote, .. }, .. }) => (number, READS, Some(*remote)),
+                _ => return,
+            },
+        };
+        let nothing = Remote { key: 0, offset: 0, len: 0, address: 0 };
+        let remote =
+            Remote { len: pull.len as u64, address: pull.to as u64, ..read.unwrap_or(nothing) }.to_bytes();
+        let ShareTicket { at, turn, .. } = share.ticket();
+        self.state.say(pull.from, wire::head(Kind::Help, flags, [number, at, turn, 0]), &remote);
+        pull.both = Both::Yes(share);
+    }
+
+    /// Stores a piece of each copy that this side helps with.
+    pub(super) fn push(&mut self) {
+        let Engine { endpoint, state } = self;
+        let mut at = 0;
+        while let Some(push) = state.pushes.get_mut(at) {
+            let helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
+            let taken = helper.and_then(|helper| helper.take().map(|number| (helper, number)));
+            let Some((helper, number)) = taken else {
+                state.pushes.swap_remove(at);
+                continue;
+            };
+            let (start, n) = part(push.len, number);
+            // SAFETY: of an operation of the program's that is not over, or of registered memory: a copy of
+            // either that ends is taken out of this list.
+            let bytes = unsafe { core::slice::from_raw_parts(push.bytes.add(start), n) };
+            let is_stored = endpoint.store(push.to, bytes, push.address + start as u64);
+            helper.done(is_stored);
+            push.helper = Some(helper);
+            match is_stored {
+                true => at += 1,
+                false => drop(state.pushes.swap_remove(at)),
+            }
+        }
+    }
+}
+
+impl State {
+    /// A peer copies bytes of this side's, and may be helped.
+    pub(super) fn help_here(&mut self, shared: &Shared, from: Number, head: &Head, bytes: &[u8]) {
+        let Some((remote, _)) = Remote::split(bytes) else { return };
+        let ([number, at, turn, _], Ok(len)) = (head.args, usize::try_from(remote.len)) else { return };
+        let found = match head.handler.0 & READS {
+            0 => self.ops.get(number).and_then(|op| match op.what {
+                What::Offered { bytes, len: most } | What::Put { bytes, len: most } => {
+                    (op.to == from && !op.is_begun && len <= most).then_some((bytes, Some(number), None))
+                }
+                _ => None,
+            }),
+            _ => {
+                let part = shared.registry.part(remote.key, remote.offset, remote.len, abi::REMOTE_READ);
+                part.ok().map(|at| (at.cast_const(), None, Some(remote.key)))
+            }
+        };
+        let Some((bytes, of, key)) = found else { return };
+        if len < LEAST || self.pushes.len() >= HELPED || remote.address.checked_add(remote.len).is_none() {
+            return;
+        }
+        let pieces = len.div_ceil(piece(len)) as u32;
+        let ticket = ShareTicket { at, turn, pieces };
+        self.pushes.push(Push {
+            to: from,
+            of,
+            key,
+            ticket,
+            helper: None,
+            bytes,
+            len,
+            address: remote.address,
+        });
+    }
+
+    /// Registered memory is no longer so. `false`: it is in use, and stays.
+    pub(super) fn withdraw(&mut self, key: u64) -> bool {
+        let is_it = |of: Option<u64>| of == Some(key);
+        let mut streams = self.peers.iter().flat_map(|peer| &peer.streams);
+        if self.pulls.iter().any(|pull| is_it(pull.key))
+            || streams.any(|streaming| is_it(streaming.key))
+            || !super::lock(&self.landings).numbers(|landing| is_it(landing.key)).is_empty()
+        {
+            return false;
+        }
+        self.pushes.retain(|push| !is_it(push.key));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_a_copy_without_a_gap() {
+        for len in [LEAST, LEAST + 1, 512 << 10, (1 << 20) - 7, 1 << 20, 16 << 20, (16 << 20) + 1, 1 << 32] {
+            let pieces = len.div_ceil(piece(len)) as u32;
+            let end = (0..pieces).fold(0, |end, number| {
+                let (start, n) = part(len, number);
+                assert!(start == end && n > 0 && n <= PIECES.1, "{len}: piece {number}");
+                start + n
+            });
+            assert_eq!(end, len);
+            assert!(pieces >= 4, "{len}");
+        }
+    }
+}
