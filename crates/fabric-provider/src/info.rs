@@ -1,6 +1,7 @@
 //! What the provider can do, and whether that is what a program asks for.
 
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use crate::engine::pieces::MOST as PIECES;
 use crate::engine::{POSTED, WAITING};
 use polyduct_message::endpoint::{PLACE_BYTES, SHORT_BYTES};
 use std::ffi::{c_char, c_int, CStr};
@@ -115,7 +116,7 @@ impl<'a> Hints<'a> {
                     && tx.comp_order == 0
                     && tx.inject_size <= SHORT_BYTES
                     && tx.size <= WAITING
-                    && tx.iov_limit <= 1
+                    && tx.iov_limit <= PIECES
                     && tx.rma_iov_limit <= 1
             })
             && self.rx.is_none_or(|rx| {
@@ -124,7 +125,7 @@ impl<'a> Hints<'a> {
                     && rx.msg_order & !abi::ORDER_SAS == 0
                     && rx.comp_order == 0
                     && rx.size <= POSTED
-                    && rx.iov_limit <= 1
+                    && rx.iov_limit <= PIECES
             })
             && self.ep.is_none_or(|ep| {
                 matches!(ep.kind, abi::EP_UNSPEC | abi::EP_RDM)
@@ -181,7 +182,7 @@ impl<'a> Hints<'a> {
             comp_order: 0,
             inject_size: SHORT_BYTES,
             size: WAITING,
-            iov_limit: 1,
+            iov_limit: PIECES,
             rma_iov_limit: 1,
             tclass: abi::TC_UNSPEC,
         };
@@ -193,7 +194,7 @@ impl<'a> Hints<'a> {
             comp_order: 0,
             total_buffered_recv: 0,
             size: POSTED,
-            iov_limit: 1,
+            iov_limit: PIECES,
         };
         let ep = EpAttr {
             kind: abi::EP_RDM,

@@ -14,6 +14,33 @@ use crate::process::PidFd;
 /// The kernel's limit on pieces in one call.
 const IOV_MAX: usize = 1024;
 
+/// A piece of a process's memory, as the system takes it in lists.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its address.
+    pub at: usize,
+    /// Its bytes.
+    pub len: usize,
+}
+
+impl Piece {
+    /// Drops the first `n` bytes of a list of pieces.
+    pub fn advance(list: &mut [Piece], mut n: usize) -> &mut [Piece] {
+        let mut at = 0;
+        while let Some(piece) = list.get_mut(at) {
+            if n < piece.len {
+                piece.at += n;
+                piece.len -= n;
+                break;
+            }
+            n -= piece.len;
+            at += 1;
+        }
+        &mut list[at..]
+    }
+}
+
 /// Reads the memory of one process, and writes it.
 #[derive(Debug)]
 pub struct RemoteReader {
@@ -84,15 +111,29 @@ impl RemoteReader {
         place.ok_or(OsError::BadAddress { pid: self.process.pid(), addr })
     }
 
+    /// Copies from pieces there, one behind the other, into pieces here; as much of both lists as one call of the
+    /// system takes. Returns the bytes, which are some.
+    ///
+    /// # Safety
+    /// The pieces here may be written, and nobody else uses them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub unsafe fn gather(&self, here: &[Piece], there: &[Piece]) -> Result<usize> {
+        let pid = self.numbered()?;
+        // SAFETY: the caller's.
+        match unsafe { transfer(Way::In, pid, here, there) }? {
+            0 => Err(OsError::BadAddress { pid, addr: there.first().map_or(0, |piece| piece.at as u64) }),
+            n => self.lived().map(|()| n),
+        }
+    }
+
     /// Copies from there into `here`, or from `here`, which is only read then.
     fn copy(&self, way: Way, here: *mut u8, len: usize, there: usize) -> Result<()> {
         let pid = self.numbered()?;
         let mut done = 0;
         while done < len {
-            let piece = |base: usize| libc::iovec {
-                iov_base: (base + done) as *mut libc::c_void,
-                iov_len: len - done,
-            };
+            let piece = |base: usize| Piece { at: base + done, len: len - done };
             let (local, remote) = ([piece(here as usize)], [piece(there)]);
             // SAFETY: the local piece lies in the caller's slice, which may be written for `Way::In`.
             match unsafe { transfer(way, pid, &local, &remote) }? {
@@ -171,12 +212,12 @@ impl RemoteReader {
             // in `read_runs_shared`).
             match unsafe { transfer(Way::In, pid, local, remote) }? {
                 0 => {
-                    let addr = remote.first().map_or(0, |r| r.iov_base as u64);
+                    let addr = remote.first().map_or(0, |r| r.at as u64);
                     return Err(OsError::BadAddress { pid, addr });
                 }
                 n => {
-                    local = advance(local, n);
-                    remote = advance(remote, n);
+                    local = Piece::advance(local, n);
+                    remote = Piece::advance(remote, n);
                 }
             }
         }
@@ -197,26 +238,26 @@ enum Way {
 ///
 /// # Safety
 /// The local pieces may be read, and for [`Way::In`] written. Remote addresses are the kernel's to check.
-unsafe fn transfer(way: Way, pid: u32, local: &[libc::iovec], remote: &[libc::iovec]) -> Result<usize> {
+unsafe fn transfer(way: Way, pid: u32, local: &[Piece], remote: &[Piece]) -> Result<usize> {
     let (call, op): (unsafe extern "C" fn(_, _, _, _, _, _) -> _, _) = match way {
         Way::In => (libc::process_vm_readv, "process_vm_readv"),
         Way::Out => (libc::process_vm_writev, "process_vm_writev"),
     };
     let (many, most) = (local.len().min(IOV_MAX), remote.len().min(IOV_MAX));
     loop {
-        // SAFETY: the caller's; both lists are as long as is said.
+        // SAFETY: the caller's; both lists are as long as is said, and of the system's form.
         let n = unsafe {
             call(
                 pid as libc::pid_t,
-                local.as_ptr(),
+                local.as_ptr().cast::<libc::iovec>(),
                 many as libc::c_ulong,
-                remote.as_ptr(),
+                remote.as_ptr().cast::<libc::iovec>(),
                 most as libc::c_ulong,
                 0,
             )
         };
         let Ok(n) = usize::try_from(n) else {
-            let addr = remote.first().map_or(0, |r| r.iov_base as u64);
+            let addr = remote.first().map_or(0, |r| r.at as u64);
             return Err(match last_errno() {
                 Errno::INTR => continue,
                 Errno::PERM | Errno::ACCESS => OsError::RemoteDenied { pid },
@@ -267,30 +308,15 @@ impl Beside {
 
 /// The two lists hold the same bytes in the same order, cut independently.
 struct Batch {
-    local: Vec<libc::iovec>,
-    remote: Vec<libc::iovec>,
+    local: Vec<Piece>,
+    remote: Vec<Piece>,
 }
 
-fn append(list: &mut Vec<libc::iovec>, base: usize, len: usize) {
+fn append(list: &mut Vec<Piece>, at: usize, len: usize) {
     match list.last_mut() {
-        Some(last) if last.iov_base as usize + last.iov_len == base => last.iov_len += len,
-        _ => list.push(libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len }),
+        Some(last) if last.at + last.len == at => last.len += len,
+        _ => list.push(Piece { at, len }),
     }
-}
-
-/// Drops the first `n` bytes of a list.
-fn advance(list: &mut [libc::iovec], mut n: usize) -> &mut [libc::iovec] {
-    let mut at = 0;
-    while let Some(piece) = list.get_mut(at) {
-        if n < piece.iov_len {
-            piece.iov_base = (piece.iov_base as usize + n) as *mut libc::c_void;
-            piece.iov_len -= n;
-            break;
-        }
-        n -= piece.iov_len;
-        at += 1;
-    }
-    &mut list[at..]
 }
 
 fn last_errno() -> Errno {
@@ -309,14 +335,14 @@ pub fn permit_readers() -> Result<()> {
 mod tests {
     use super::*;
 
-    fn list(pieces: &[(usize, usize)]) -> Vec<libc::iovec> {
+    fn list(pieces: &[(usize, usize)]) -> Vec<Piece> {
         let mut list = Vec::new();
         pieces.iter().for_each(|&(base, len)| append(&mut list, base, len));
         list
     }
 
-    fn bytes(list: &[libc::iovec]) -> Vec<usize> {
-        list.iter().flat_map(|v| (v.iov_base as usize..).take(v.iov_len)).collect()
+    fn bytes(list: &[Piece]) -> Vec<usize> {
+        list.iter().flat_map(|v| (v.at..).take(v.len)).collect()
     }
 
     #[test]
@@ -325,7 +351,7 @@ mod tests {
         let whole = bytes(&list(&pieces));
         assert_eq!((list(&pieces).len(), whole.len()), (4, 17));
         for n in 0..=whole.len() {
-            assert_eq!(bytes(advance(&mut list(&pieces), n)), whole[n..], "{n}");
+            assert_eq!(bytes(Piece::advance(&mut list(&pieces), n)), whole[n..], "{n}");
         }
     }
 }

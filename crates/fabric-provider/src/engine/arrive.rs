@@ -1,6 +1,7 @@
 //! What comes from other endpoints: input, of which nothing is believed.
 
 use super::matching::{Arrived, Body};
+use super::pieces::MOST;
 use super::wire::{self, Kind, Offer, HAS_DATA};
 use super::{Shared, State, What};
 use polyduct_message::endpoint::Number;
@@ -33,6 +34,9 @@ impl State {
                 let tagged = kind == Kind::TaggedOffer;
                 let Some(offer) = Offer::from_bytes(bytes) else { return };
                 let Ok(len) = usize::try_from(offer.len) else { return };
+                if offer.pieces as usize > MOST {
+                    return;
+                }
                 let arrived = arrived(from, head, len);
                 match self.matching(tagged).receive_for(&arrived) {
                     Some(posted) => {

@@ -140,7 +140,15 @@ impl Engine {
         let to = result.unwrap_or(core::ptr::null_mut());
         let number = self.begin(
             peer,
-            Op { to: peer, what: What::Atomic { to, len }, after, is_begun: false, said: None, _kept: None },
+            Op {
+                to: peer,
+                what: What::Atomic { to, len },
+                after,
+                is_begun: false,
+                said: None,
+                kept: None,
+                pieces: None,
+            },
         )?;
         let head = wire::head(Kind::Atomic, flags, [number, datatype as u32 | (op as u32) << 8, 0, 0]);
         let remote = Remote { key: what.key, offset: what.offset, len: count as u64, address: 0 }.to_bytes();

@@ -147,7 +147,12 @@ impl State {
         let found = match head.handler.0 & READS {
             0 => self.ops.get(number).and_then(|op| match op.what {
                 What::Offered { bytes, len: most } | What::Put { bytes, len: most } => {
-                    (op.to == from && !op.is_begun && len <= most).then_some((bytes, Some(number), None))
+                    let is_one = op.pieces.is_none();
+                    (op.to == from && !op.is_begun && is_one && len <= most).then_some((
+                        bytes,
+                        Some(number),
+                        None,
+                    ))
                 }
                 _ => None,
             }),

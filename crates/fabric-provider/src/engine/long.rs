@@ -2,6 +2,7 @@
 
 use super::both::Both;
 use super::list::Slab;
+use super::pieces::{put_together, Here, Lists};
 use super::wire::{self, Kind};
 use super::{lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What};
 use crate::abi;
@@ -32,6 +33,8 @@ pub struct Landing {
     pub after: Option<After>,
     /// Whose registered memory it is.
     pub key: Option<u64>,
+    /// Where the bytes belong, if not there.
+    pub here: Option<Here>,
 }
 
 // SAFETY: whoever gave its memory leaves it alone until the operation is over.
@@ -80,6 +83,10 @@ pub struct Pull {
     pub key: Option<u64>,
     /// Whether both ends copy.
     pub both: Both,
+    /// Where the bytes belong, where that is several pieces.
+    pub here: Option<Here>,
+    /// What is copied from piece to piece.
+    pub lists: Option<Box<Lists>>,
 }
 
 /// How far something is.
@@ -100,7 +107,10 @@ impl Engine {
         let mut at = 0;
         while let Some(mut pull) = self.state.pulls.remove(at) {
             match self.pull_some(&mut pull) {
-                Step::Over => self.state.is_here(shared, pull.from, pull.of, pull.after, pull.lacking),
+                Step::Over => {
+                    let Pull { from, of, after, lacking, here, .. } = pull;
+                    self.state.is_here(shared, from, of, after, lacking, here);
+                }
                 Step::Fails => {
                     let unit = self.endpoint.unit_of(pull.from);
                     self.state.have_streamed(shared, pull, unit);
@@ -115,6 +125,9 @@ impl Engine {
     }
 
     fn pull_some(&mut self, pull: &mut Pull) -> Step {
+        if pull.lists.is_some() {
+            return self.pull_lists(pull);
+        }
         if let Some(step) = self.pull_both(pull) {
             return step;
         }
@@ -131,17 +144,21 @@ impl Engine {
 
     /// Fetches so many bytes from there on.
     pub(super) fn fetch(&mut self, pull: &Pull, at: usize, n: usize) -> bool {
-        let (to, address) = (pull.to.wrapping_add(at), pull.address + at as u64);
-        if self.endpoint.is_itself(pull.from) {
+        let address = pull.address.wrapping_add(at as u64);
+        let is_copied = self.fetch_into(pull.from, pull.to.wrapping_add(at), address, n);
+        self.state.peer(pull.from).is_copied |= is_copied;
+        is_copied
+    }
+
+    pub(super) fn fetch_into(&mut self, from: Number, to: *mut u8, address: u64, n: usize) -> bool {
+        if self.endpoint.is_itself(from) {
             // SAFETY: both are this program's, and belong to operations under way; they may overlap.
             unsafe { core::ptr::copy(address as *const u8, to, n) };
             return true;
         }
-        // SAFETY: the program's memory, which it gave for this.
+        // SAFETY: the program's memory, which it gave for this, or the engine's.
         let to = unsafe { core::slice::from_raw_parts_mut(to, n) };
-        let is_copied = self.endpoint.fetch(pull.from, to, address);
-        self.state.peer(pull.from).is_copied |= is_copied;
-        is_copied
+        self.endpoint.fetch(from, to, address)
     }
 
     /// Sends more of the streams to a peer.
@@ -167,8 +184,11 @@ impl Engine {
 impl State {
     /// What cannot be fetched is streamed.
     fn have_streamed(&mut self, shared: &mut Shared, pull: Pull, unit: Option<u32>) {
-        let Pull { from, to, len, lacking, of, after, key, .. } = pull;
-        let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after, key };
+        let Pull { from, mut to, len, lacking, of, after, key, mut here, .. } = pull;
+        if let Some(here) = &mut here {
+            to = here.whole.get_or_insert_with(|| vec![0; len].into()).as_mut_ptr();
+        }
+        let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after, key, here };
         let number = lock(&self.landings).insert(landing);
         let Some(landing) = number else {
             if let Some(after) = after {
@@ -194,6 +214,15 @@ impl State {
         let wanted = wire::wide(low, high) as usize;
         let Some(op) = self.ops.get(number).filter(|op| op.to == to && !op.is_begun) else { return };
         let (What::Offered { bytes, len } | What::Put { bytes, len }) = op.what else { return };
+        let bytes = match &op.pieces {
+            None => bytes,
+            Some(pieces) => {
+                let mut whole: Box<[u8]> = vec![0; len].into();
+                // SAFETY: the program leaves them alone until it is told that they are sent.
+                unsafe { put_together(pieces, &mut whole) };
+                op.kept.insert(whole).as_ptr()
+            }
+        };
         if wanted <= len {
             op.is_begun = true;
             self.start_stream(to, landing, bytes, wanted, Some(number), None);
@@ -222,12 +251,21 @@ impl State {
             let is_from = known.get(head.args[0]).is_some_and(|landing| landing.from == from);
             known.remove(head.args[0]).filter(|_| is_from)
         };
-        let Some(Landing { after, lacking, of, .. }) = landing else { return };
-        self.is_here(shared, from, of, after, lacking);
+        let Some(Landing { after, lacking, of, here, .. }) = landing else { return };
+        self.is_here(shared, from, of, after, lacking, here);
     }
 
     /// All bytes are here that there is room for.
-    fn is_here(&mut self, shared: &mut Shared, from: Number, of: Of, after: Option<After>, lacking: usize) {
+    fn is_here(
+        &mut self,
+        shared: &mut Shared,
+        from: Number,
+        of: Of,
+        after: Option<After>,
+        lacking: usize,
+        here: Option<Here>,
+    ) {
+        here.iter().for_each(Here::put_apart);
         match of {
             Of::Offer(number) => self.say(from, wire::head(Kind::Taken, 0, [number, 0, 0, 0]), &[]),
             Of::Put(number) => {

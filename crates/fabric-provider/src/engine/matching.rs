@@ -29,6 +29,8 @@ pub struct Posted {
     pub tells: bool,
     /// It takes messages until less is left than this.
     pub multi: Option<usize>,
+    /// The list of its pieces, where it has several.
+    pub list: Option<u32>,
 }
 
 /// What a message says of itself.
@@ -186,7 +188,7 @@ mod tests {
 
     fn posted(from: Number, tag: u64, ignore: u64) -> Posted {
         let (to, context) = (core::ptr::null_mut(), core::ptr::without_provenance_mut(tag as usize + 1));
-        Posted { from, tag, ignore, to, len: 100, context, tells: true, multi: None }
+        Posted { from, tag, ignore, to, len: 100, context, tells: true, multi: None, list: None }
     }
 
     fn message(from: Number, tag: u64, len: usize) -> Arrived {

@@ -14,6 +14,7 @@ pub mod completion;
 pub mod list;
 mod long;
 pub mod matching;
+pub mod pieces;
 mod receive;
 mod remote;
 mod send;
@@ -30,7 +31,7 @@ use completion::{Completion, Count, Failure, Queue};
 use list::Slab;
 use long::{Landing, Landings, Pull};
 use matching::Matching;
-use polyduct_message::endpoint::{Endpoint, Network, Number, Place, Sent, Stream, SHORT_BYTES};
+use polyduct_message::endpoint::{Endpoint, Network, Number, Piece, Place, Sent, Stream, SHORT_BYTES};
 use polyduct_message::link::shm::Payload;
 use polyduct_message::{Head, MessageError};
 use std::collections::VecDeque;
@@ -134,7 +135,9 @@ struct Op {
     /// What it has said of it, while its bytes are still on their way.
     said: Option<u32>,
     /// The bytes that the pointers point to, where the program has its own back.
-    _kept: Option<Box<[u8]>>,
+    kept: Option<Box<[u8]>>,
+    /// Where a message lies that is offered in pieces.
+    pieces: Option<Box<[Piece]>>,
 }
 
 enum What {
@@ -222,6 +225,8 @@ struct State {
     busy: Vec<Number>,
     pulls: VecDeque<Pull>,
     pushes: Vec<Push>,
+    /// The pieces of receives, by numbers.
+    lists: Slab<Box<[Piece]>>,
     least_multi: usize,
 }
 
@@ -261,6 +266,7 @@ impl Engine {
             busy: Vec::new(),
             pulls: VecDeque::new(),
             pushes: Vec::new(),
+            lists: Slab::default(),
             least_multi: 64,
         };
         Ok(Engine { endpoint, state })

@@ -3,10 +3,11 @@
 use super::both::Both;
 use super::long::{Of, Pull};
 use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
+use super::pieces::{are_few, put_apart, total, Here, Lists, MOST};
 use super::wire::{self, Kind};
 use super::{nothing, After, Counted, Engine, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
 use crate::abi;
-use polyduct_message::endpoint::{copy_bytes, Number};
+use polyduct_message::endpoint::{copy_bytes, Number, Piece};
 use std::ffi::c_int;
 
 impl Engine {
@@ -41,6 +42,38 @@ impl Engine {
         }
         self.go_on(shared);
         Ok(())
+    }
+
+    /// Receives, looks or claims as `flags` say, into memory in pieces.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    pub fn receive_pieces(
+        &mut self,
+        shared: &mut Shared,
+        tagged: bool,
+        posted: Posted,
+        flags: u64,
+        pieces: &[Piece],
+    ) -> Result<(), c_int> {
+        let len = total(pieces).filter(|_| pieces.len() <= MOST && posted.multi.is_none());
+        let mut posted = Posted { len: len.ok_or(abi::EINVAL)?, ..posted };
+        if flags & abi::PEEK != 0 {
+            self.peek(shared, tagged, posted, flags);
+            return Ok(());
+        }
+        if flags & abi::DISCARD != 0 {
+            return self.claim(shared, tagged, posted, flags);
+        }
+        posted.list = Some(self.state.lists.insert(pieces.into()).ok_or(abi::EAGAIN)?);
+        let received = match flags & abi::CLAIM {
+            0 => self.receive(shared, tagged, posted),
+            _ => self.claim(shared, tagged, posted, flags),
+        };
+        if received.is_err() {
+            posted.list.and_then(|list| self.state.lists.remove(list));
+        }
+        received
     }
 
     /// Looks whether a message is there for a receive, and tells as if it was received; with
@@ -113,6 +146,7 @@ impl Engine {
     pub fn cancel(&mut self, shared: &mut Shared, context: *mut std::ffi::c_void) {
         for tagged in [true, false] {
             if let Some(posted) = self.state.matching(tagged).cancel(context) {
+                posted.list.and_then(|list| self.state.lists.remove(list));
                 let mut done = nothing(context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
                 (done.tag, done.flags) =
                     (posted.tag, done.flags | posted.multi.map_or(0, |_| abi::MULTI_RECV));
@@ -172,9 +206,15 @@ impl State {
     ) {
         let after = self.told(tagged, posted, arrived);
         let fits = bytes.len().min(posted.len);
-        if fits > 0 {
+        match posted.list {
             // SAFETY: the program's memory, which it gave for this.
-            unsafe { copy_bytes(bytes.as_ptr(), posted.to, fits) };
+            None if fits > 0 => unsafe { copy_bytes(bytes.as_ptr(), posted.to, fits) },
+            None => {}
+            Some(list) => {
+                let pieces = self.lists.remove(list).unwrap_or_default();
+                // SAFETY: as above.
+                unsafe { put_apart(&bytes[..fits], &pieces) };
+            }
         }
         match bytes.len() - fits {
             0 => self.is_over(shared, after),
@@ -197,10 +237,25 @@ impl State {
         if self.peer(arrived.from).gone {
             return self.failed(shared, after, abi::EHOSTUNREACH, 0);
         }
+        let len = arrived.len.min(posted.len);
+        let mut here = posted.list.and_then(|list| self.lists.remove(list)).map(Here::new);
+        let mut to = posted.to;
+        let lists = match &mut here {
+            Some(here) if are_few(&here.pieces, len) => {
+                to = here.whole.insert(vec![0; len].into()).as_mut_ptr();
+                None
+            }
+            Some(here) => Some(here.first(len)),
+            None => None,
+        };
+        let lists = lists.or_else(|| (offer.pieces > 0).then(|| vec![Piece { at: to as usize, len }]));
+        let there = (offer.address, offer.pieces, arrived.len);
         self.pulls.push_back(Pull {
+            lists: lists.map(|here| Box::new(Lists::new(here, there))),
+            here,
             from: arrived.from,
-            to: posted.to,
-            len: arrived.len.min(posted.len),
+            to,
+            len,
             done: 0,
             address: offer.address,
             lacking: arrived.len.saturating_sub(posted.len),

@@ -118,7 +118,15 @@ impl Engine {
         let address = if len > FEW { bytes as u64 } else { 0 };
         let number = self.begin(
             peer,
-            Op { to: peer, what: What::Put { bytes, len }, after, is_begun: false, said: None, _kept: kept },
+            Op {
+                to: peer,
+                what: What::Put { bytes, len },
+                after,
+                is_begun: false,
+                said: None,
+                kept,
+                pieces: None,
+            },
         )?;
         let flags = if data.is_some() { HAS_DATA } else { 0 };
         let head = wire::head(Kind::Put, flags, [number, data.unwrap_or(0) as u32, 0, 0]);
@@ -142,7 +150,8 @@ impl Engine {
                 after,
                 is_begun: false,
                 said: None,
-                _kept: None,
+                kept: None,
+                pieces: None,
             },
         )?;
         let head = wire::head(Kind::Get, 0, [number, 0, 0, 0]);
@@ -196,19 +205,9 @@ impl State {
         let len = remote.len as usize;
         if remote.address != 0 {
             let (address, lacking, of) = (remote.address, 0, Of::Put(number));
-            let (done, key, both) = (0, Some(remote.key), Both::No);
-            return self.pulls.push_back(Pull {
-                from,
-                to,
-                len,
-                done,
-                address,
-                lacking,
-                of,
-                after,
-                key,
-                both,
-            });
+            let (done, key, both, here, lists) = (0, Some(remote.key), Both::No, None, None);
+            let pull = Pull { from, to, len, done, address, lacking, of, after, key, both, here, lists };
+            return self.pulls.push_back(pull);
         }
         if few.len() == len {
             // SAFETY: within the registered memory, as was checked.
@@ -266,7 +265,20 @@ impl State {
             return self.finish(shared, from, number, 0, is_read);
         }
         let (lacking, of, after) = (0, Of::Get(number), None);
-        let (done, key, both) = (0, None, Both::No);
-        self.pulls.push_back(Pull { from, to, len, done, address, lacking, of, after, key, both });
+        let (done, key, both, here, lists) = (0, None, Both::No, None, None);
+        self.pulls.push_back(Pull {
+            from,
+            to,
+            len,
+            done,
+            address,
+            lacking,
+            of,
+            after,
+            key,
+            both,
+            here,
+            lists,
+        });
     }
 }

@@ -1,9 +1,10 @@
 //! Sending messages.
 
+use super::pieces::{are_few, put_together, total, MOST};
 use super::wire::{self, Kind, Offer};
 use super::{nothing, After, Bytes, Counted, Engine, Op, Shared, Waiting, What, EAGER_MESSAGES, WAITING};
 use crate::abi;
-use polyduct_message::endpoint::{Number, Sent, SHORT_BYTES};
+use polyduct_message::endpoint::{Number, Piece, Sent, SHORT_BYTES};
 use polyduct_message::Head;
 use std::ffi::{c_int, c_void};
 
@@ -87,8 +88,64 @@ impl Engine {
             shared,
             to,
             head,
-            Op { to, what: What::Offered { bytes, len }, after, is_begun: false, said: None, _kept: kept },
+            Op {
+                to,
+                what: What::Offered { bytes, len },
+                after,
+                is_begun: false,
+                said: None,
+                kept,
+                pieces: None,
+            },
         )
+    }
+
+    /// Sends a message that lies in pieces.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    ///
+    /// # Safety
+    /// As [`send`](Engine::send).
+    pub unsafe fn send_pieces(
+        &mut self,
+        shared: &mut Shared,
+        message: &Message,
+        pieces: &[Piece],
+    ) -> Result<(), c_int> {
+        let len = total(pieces).filter(|_| pieces.len() <= MOST).ok_or(abi::EINVAL)?;
+        let Message { to, tag, data, context, flags, tells, .. } = *message;
+        if len <= SHORT_BYTES {
+            let mut whole = [0; SHORT_BYTES];
+            // SAFETY: the caller's.
+            unsafe { put_together(pieces, &mut whole[..len]) };
+            let (bytes, flags) = (whole.as_ptr(), flags | abi::INJECT);
+            // SAFETY: they are copied before this returns.
+            return unsafe { self.send(shared, &Message { bytes, len, flags, ..*message }) };
+        }
+        if flags & abi::INJECT != 0 {
+            return Err(abi::EINVAL);
+        }
+        if self.state.peer(to).kept_messages >= EAGER_MESSAGES {
+            return Err(abi::EAGAIN);
+        }
+        let (what, kind) = match tag {
+            Some(_) => (abi::TAGGED, Kind::TaggedOffer),
+            None => (abi::MSG, Kind::PlainOffer),
+        };
+        let after = After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send };
+        let (mut kept, mut list, mut bytes) = (None, None, core::ptr::null());
+        if are_few(pieces, len) {
+            let whole: &mut Box<[u8]> = kept.insert(vec![0; len].into());
+            // SAFETY: the caller's.
+            unsafe { put_together(pieces, whole) };
+            bytes = whole.as_ptr();
+        } else {
+            list = Some(pieces.into());
+        }
+        let what = What::Offered { bytes, len };
+        let op = Op { to, what, after, is_begun: false, said: None, kept, pieces: list };
+        self.offer(shared, to, wire::matched(kind, tag.unwrap_or(0), data), op)
     }
 
     /// Offers a long message.
@@ -101,8 +158,11 @@ impl Engine {
             return Err(abi::EAGAIN);
         }
         let What::Offered { bytes, len } = op.what else { return Err(abi::EINVAL) };
+        let op_pieces = op.pieces.as_ref().map(|pieces| (pieces.as_ptr(), pieces.len()));
         let number = self.state.ops.insert(op).ok_or(abi::EAGAIN)?;
-        let offer = Offer { len: len as u64, address: bytes as u64, number }.to_bytes();
+        let in_pieces = op_pieces.map(|(at, count)| (at as u64, count as u32));
+        let (address, pieces) = in_pieces.unwrap_or((bytes as u64, 0));
+        let offer = Offer { len: len as u64, address, number, pieces }.to_bytes();
         let peer = self.state.peer(to);
         peer.keep(0);
         if peer.sends.is_empty() && peer.says.is_empty() {

@@ -115,18 +115,21 @@ pub struct Offer {
     pub address: u64,
     /// What the sender calls it.
     pub number: u32,
+    /// In how many pieces they are, whose list is at the address; 0: the bytes themselves are.
+    pub pieces: u32,
 }
 
 impl Offer {
     /// On the wire.
-    pub const BYTES: usize = 20;
+    pub const BYTES: usize = 24;
 
     /// As it is sent.
     pub fn to_bytes(self) -> [u8; Offer::BYTES] {
         let mut bytes = [0; Offer::BYTES];
         bytes[..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.address.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.number.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.pieces.to_le_bytes());
         bytes
     }
 
@@ -136,7 +139,8 @@ impl Offer {
         Some(Offer {
             len: u64::from_le_bytes(bytes[..8].try_into().ok()?),
             address: u64::from_le_bytes(bytes[8..16].try_into().ok()?),
-            number: u32::from_le_bytes(bytes[16..].try_into().ok()?),
+            number: u32::from_le_bytes(bytes[16..20].try_into().ok()?),
+            pieces: u32::from_le_bytes(bytes[20..].try_into().ok()?),
         })
     }
 }
@@ -189,9 +193,9 @@ mod tests {
         for n in [0, 15, 255] {
             assert_eq!(kind(&Head { handler: HandlerId(n), args: [0; 4] }), None);
         }
-        let offer = Offer { len: 1 << 40, address: u64::MAX, number: 7 };
+        let offer = Offer { len: 1 << 40, address: u64::MAX, number: 7, pieces: 9 };
         assert_eq!(Offer::from_bytes(&offer.to_bytes()), Some(offer));
-        assert_eq!(Offer::from_bytes(&[0; 19]), None);
+        assert_eq!(Offer::from_bytes(&[0; 23]), None);
         let remote = Remote { key: 1, offset: 2, len: 3, address: 4 };
         let mut bytes = remote.to_bytes().to_vec();
         bytes.push(9);

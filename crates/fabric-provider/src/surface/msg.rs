@@ -6,6 +6,7 @@ use super::Ep;
 use crate::abi::{self, EpFid, Msg, MsgOps};
 use crate::engine::matching::{Posted, ANYBODY};
 use crate::engine::{Message, Shared};
+use polyduct_message::endpoint::Piece;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -44,6 +45,18 @@ pub(super) struct Incoming {
     pub flags: Flags,
 }
 
+/// The pieces of a vector.
+///
+/// # Safety
+/// So many pieces are at `iov`.
+unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> &'a [Piece] {
+    match count {
+        0 => &[],
+        // SAFETY: the caller's; both are an address and a length.
+        _ => unsafe { core::slice::from_raw_parts(iov.cast(), count) },
+    }
+}
+
 /// The only piece of memory of a vector; none of an empty one.
 ///
 /// # Safety
@@ -55,6 +68,60 @@ pub(super) unsafe fn only(iov: *const libc::iovec, count: usize) -> Result<(*mut
         1 => unsafe { Ok(((*iov).iov_base, (*iov).iov_len)) },
         _ => Err(abi::EINVAL),
     }
+}
+
+/// Sends what lies in a vector. `out` makes the message of one piece.
+///
+/// # Safety
+/// As the manual pages have it.
+#[inline]
+pub(super) unsafe fn send_vector(
+    ep: *mut EpFid,
+    (iov, count): (*const libc::iovec, usize),
+    out: impl Fn((*mut c_void, usize)) -> Outgoing,
+) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        match count {
+            0 | 1 => send_out(ep, only(iov, count).map(out)),
+            _ => send_pieces(ep, out((null_mut(), 0)), pieces(iov, count)),
+        }
+    }
+}
+
+/// Receives into a vector. `incoming` makes the receive of one piece.
+///
+/// # Safety
+/// As the manual pages have it.
+#[inline]
+pub(super) unsafe fn receive_vector(
+    ep: *mut EpFid,
+    (iov, count): (*const libc::iovec, usize),
+    incoming: impl Fn((*mut c_void, usize)) -> Incoming,
+) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        match count {
+            0 | 1 => receive_in(ep, only(iov, count).map(incoming), &[]),
+            _ => receive_in(ep, Ok(incoming((null_mut(), 0))), pieces(iov, count)),
+        }
+    }
+}
+
+/// Sends what lies in pieces.
+///
+/// # Safety
+/// As the manual pages have it.
+unsafe fn send_pieces(ep: *mut EpFid, out: Outgoing, pieces: &[Piece]) -> isize {
+    let send = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
+        let Outgoing { to, tag, data, context, .. } = out;
+        let (to, Asked { flags, tells }) = (this.number(vectors, to)?, asked);
+        let message = Message { to, tag, data, bytes: null_mut(), len: 0, context, flags, tells };
+        // SAFETY: the caller's.
+        unsafe { this.engine.send_pieces(shared, &message, pieces) }
+    };
+    // SAFETY: the caller's.
+    unsafe { on(ep, out.flags, true, send) }
 }
 
 /// Sends.
@@ -75,12 +142,16 @@ pub(super) unsafe fn send_out(ep: *mut EpFid, out: Result<Outgoing, c_int>) -> i
     unsafe { on(ep, flags, true, send) }
 }
 
-/// Receives.
+/// Receives, into pieces where there are any.
 ///
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-pub(super) unsafe fn receive_in(ep: *mut EpFid, incoming: Result<Incoming, c_int>) -> isize {
+pub(super) unsafe fn receive_in(
+    ep: *mut EpFid,
+    incoming: Result<Incoming, c_int>,
+    pieces: &[Piece],
+) -> isize {
     let flags = incoming.as_ref().map_or(Flags::Own, |incoming| incoming.flags);
     let receive = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
         let Incoming { to, len, from, tag, context, .. } = incoming?;
@@ -93,7 +164,10 @@ pub(super) unsafe fn receive_in(ep: *mut EpFid, incoming: Result<Incoming, c_int
         let tagged = tag.is_some();
         let multi = (flags & abi::MULTI_RECV != 0 && !tagged).then(|| this.engine.least_multi());
         let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
-        let posted = Posted { from, tag, ignore, to: to.cast(), len, context, tells, multi };
+        let posted = Posted { from, tag, ignore, to: to.cast(), len, context, tells, multi, list: None };
+        if !pieces.is_empty() {
+            return this.engine.receive_pieces(shared, tagged, posted, flags, pieces);
+        }
         if flags & abi::PEEK != 0 {
             this.engine.peek(shared, tagged, posted, flags);
             return Ok(());
@@ -116,7 +190,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag: None, context, flags: Flags::Own })) }
+    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag: None, context, flags: Flags::Own }), &[]) }
 }
 
 unsafe extern "C" fn recvv(
@@ -129,7 +203,7 @@ unsafe extern "C" fn recvv(
 ) -> isize {
     let incoming = |(to, len)| Incoming { to, len, from, tag: None, context, flags: Flags::Own };
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, only(iov, count).map(incoming)) }
+    unsafe { receive_vector(ep, (iov, count), incoming) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isize {
@@ -138,7 +212,7 @@ unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isi
     let (from, context, flags) = (m.addr, m.context, Flags::Said(flags));
     let incoming = |(to, len)| Incoming { to, len, from, tag: None, context, flags };
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, only(m.iov, m.iov_count).map(incoming)) }
+    unsafe { receive_vector(ep, (m.iov, m.iov_count), incoming) }
 }
 
 unsafe extern "C" fn send(
@@ -166,7 +240,7 @@ unsafe extern "C" fn sendv(
     let (tag, data, flags) = (None, None, Flags::Own);
     let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe { send_out(ep, only(iov, count).map(out)) }
+    unsafe { send_vector(ep, (iov, count), out) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isize {
@@ -176,7 +250,7 @@ unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isi
     let (to, tag, context, flags) = (m.addr, None, m.context, Flags::Said(flags));
     let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe { send_out(ep, only(m.iov, m.iov_count).map(out)) }
+    unsafe { send_vector(ep, (m.iov, m.iov_count), out) }
 }
 
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64) -> isize {

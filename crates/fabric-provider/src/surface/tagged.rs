@@ -1,7 +1,7 @@
 //! Messages with tags.
 
 use super::ep::Flags;
-use super::msg::{only, receive_in, send_out, Incoming, Outgoing};
+use super::msg::{receive_in, receive_vector, send_out, send_vector, Incoming, Outgoing};
 use crate::abi::{self, EpFid, MsgTagged, TaggedOps};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -31,7 +31,7 @@ unsafe extern "C" fn recv(
 ) -> isize {
     let (tag, flags) = (Some((tag, ignore)), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag, context, flags })) }
+    unsafe { receive_in(ep, Ok(Incoming { to, len, from, tag, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn recvv(
@@ -46,9 +46,7 @@ unsafe extern "C" fn recvv(
 ) -> isize {
     let (tag, flags) = (Some((tag, ignore)), Flags::Own);
     // SAFETY: the caller's.
-    unsafe {
-        receive_in(ep, only(iov, count).map(|(to, len)| Incoming { to, len, from, tag, context, flags }))
-    }
+    unsafe { receive_vector(ep, (iov, count), |(to, len)| Incoming { to, len, from, tag, context, flags }) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) -> isize {
@@ -57,7 +55,7 @@ unsafe extern "C" fn recvmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) 
     let (from, tag, context, flags) = (m.addr, Some((m.tag, m.ignore)), m.context, Flags::Said(flags));
     let incoming = |(to, len)| Incoming { to, len, from, tag, context, flags };
     // SAFETY: the caller's.
-    unsafe { receive_in(ep, only(m.iov, m.iov_count).map(incoming)) }
+    unsafe { receive_vector(ep, (m.iov, m.iov_count), incoming) }
 }
 
 unsafe extern "C" fn send(
@@ -86,7 +84,7 @@ unsafe extern "C" fn sendv(
     let (tag, data, flags) = (Some(tag), None, Flags::Own);
     let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe { send_out(ep, only(iov, count).map(out)) }
+    unsafe { send_vector(ep, (iov, count), out) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) -> isize {
@@ -96,7 +94,7 @@ unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) 
     let (to, tag, context, flags) = (m.addr, Some(m.tag), m.context, Flags::Said(flags));
     let out = |(bytes, len): (*mut _, _)| Outgoing { bytes, len, to, tag, data, context, flags };
     // SAFETY: the caller's.
-    unsafe { send_out(ep, only(m.iov, m.iov_count).map(out)) }
+    unsafe { send_vector(ep, (m.iov, m.iov_count), out) }
 }
 
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64, tag: u64) -> isize {

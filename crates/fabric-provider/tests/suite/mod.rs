@@ -75,7 +75,7 @@ fn what_cannot_be_had_is_not_offered() {
         &|info, _, _, _| info.addr_format = 2,
         &|_, tx, _, _| tx.inject_size = 1 << 20,
         &|_, tx, _, _| tx.msg_order = ORDER_STRICT,
-        &|_, tx, _, _| tx.iov_limit = 100,
+        &|_, tx, _, _| tx.iov_limit = 100_000,
         &|_, _, ep, _| ep.kind = 1,
         &|_, _, ep, _| ep.tx_ctx_cnt = 2,
         &|_, _, _, domain| domain.data_progress = PROGRESS_AUTO,
@@ -109,6 +109,92 @@ fn messages_of_all_lengths_arrive_whole_and_say_who_sent_them() {
             assert_eq!((of_b.len, of_b.tag), (len, 7), "case {n}");
             assert!(got[..len] == sent[..] && got[len..] == [0xaa; 3], "case {n}");
         }
+    }
+}
+
+/// Cuts memory into pieces of about `size` bytes, with gaps of 3, some of nothing; and where they lie.
+fn cut(len: usize, size: usize) -> (Vec<std::ops::Range<usize>>, usize) {
+    let (mut cuts, mut at, mut left, mut n) = (Vec::new(), 0, len, 0);
+    while left > 0 {
+        let now = if n % 5 == 3 { 0 } else { (size + n % 7).min(left) };
+        cuts.push(at..at + now);
+        (at, left, n) = (at + now + 3, left - now, n + 1);
+    }
+    (cuts, at)
+}
+
+/// From pieces to pieces, to one, and from one; early and late; pieces of few bytes and of many; and cut off.
+#[test]
+fn messages_in_pieces_come_as_they_lie() {
+    let (mut a, mut b, to_b, to_a) = pair();
+    let sizes = [None, Some(2), Some(900), Some(70_000)];
+    let cases = [40, 3_000, 8192, 8193, 1_000_000].into_iter().flat_map(|len| {
+        sizes.into_iter().flat_map(move |from| sizes.into_iter().map(move |to| (len, from, to)))
+    });
+    for (n, (len, from, to)) in cases.enumerate() {
+        let (from, from_room) = cut(len, from.unwrap_or(len + 7));
+        let room = if n % 3 == 2 { len - 20 } else { len };
+        let (to, to_room) = cut(room, to.unwrap_or(len + 7));
+        if from.len() > 4096 || to.len() > 4096 {
+            continue;
+        }
+        let (mut sent, mut got) = (vec![0; from_room], vec![0xaa; to_room]);
+        let message = bytes(n as u64, len);
+        let mut at = 0;
+        for piece in &from {
+            sent[piece.clone()].copy_from_slice(&message[at..at + piece.len()]);
+            at += piece.len();
+        }
+        let vector = |memory: &mut [u8], cuts: &[std::ops::Range<usize>]| -> Vec<libc::iovec> {
+            let base = memory.as_mut_ptr();
+            let piece = |cut: &std::ops::Range<usize>| libc::iovec {
+                iov_base: base.wrapping_add(cut.start).cast(),
+                iov_len: cut.len(),
+            };
+            cuts.iter().map(piece).collect()
+        };
+        let (out, into) = (vector(&mut sent, &from), vector(&mut got, &to));
+        let receive = || {
+            // SAFETY: as a program does it.
+            unsafe {
+                let ops = &*(*b.ep).tagged;
+                assert_eq!(
+                    (ops.recvv)(b.ep, into.as_ptr(), null_mut(), into.len(), to_a, 7, 0, context(2)),
+                    0
+                );
+            }
+        };
+        let early = n % 2 == 0;
+        if early {
+            receive();
+        }
+        // SAFETY: as above.
+        unsafe {
+            let ops = &*(*a.ep).tagged;
+            assert_eq!((ops.sendv)(a.ep, out.as_ptr(), null_mut(), out.len(), to_b, 7, context(1)), 0);
+        }
+        if !early {
+            receive();
+        }
+        let told = until_told(&mut [&mut a, &mut b], &[1, 1]);
+        assert_eq!(told[0][0].unwrap().op_context, context(1));
+        match told[1][0] {
+            Ok(entry) => assert_eq!((entry.len, entry.op_context), (len, context(2)), "case {n}"),
+            Err(failed) => {
+                assert_eq!(
+                    failed,
+                    Failed { context: context(2), error: ETRUNC, lacking: len - room },
+                    "case {n}"
+                )
+            }
+        }
+        let mut expected = vec![0xaa; to_room];
+        let mut at = 0;
+        for piece in &to {
+            expected[piece.clone()].copy_from_slice(&message[at..at + piece.len()]);
+            at += piece.len();
+        }
+        assert!(got == expected, "case {n}: {len} bytes, {} pieces to {}", from.len(), to.len());
     }
 }
 

@@ -20,6 +20,8 @@ pub use far::{Lent, Network, ADDRESS_VARIABLE, NEAR_VARIABLE};
 pub use place::{Place, PLACE_BYTES};
 /// The clock of deadlines.
 pub use polyduct_os::clock;
+/// A piece of memory.
+pub use polyduct_os::remote::Piece;
 pub use stream::Stream;
 
 use crate::domain::host_map::HostId;

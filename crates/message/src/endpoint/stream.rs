@@ -4,6 +4,7 @@ use super::far::Lent;
 use super::{Endpoint, Gone, Number, Sent, Way};
 use crate::link::shm::{Helper, Link, SendError, Share, ShareTicket};
 use crate::types::Head;
+use polyduct_os::remote::Piece;
 
 /// A message that goes as a stream of bytes.
 #[derive(Debug)]
@@ -89,6 +90,18 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// memory.
     pub fn fetch(&mut self, from: Number, dst: &mut [u8], address: u64) -> bool {
         self.remote(from, |link| link.fetch(dst, address))
+    }
+
+    /// Copies from pieces of a peer's memory into pieces of this process's, some bytes of them: how many. `None`:
+    /// this process cannot, or there is no such memory.
+    ///
+    /// # Safety
+    /// The pieces here may be written, and nobody else uses them.
+    pub unsafe fn gather(&mut self, from: Number, here: &[Piece], there: &[Piece]) -> Option<usize> {
+        let mut copied = None;
+        // SAFETY: the caller's.
+        self.remote(from, |link| unsafe { link.gather(here, there) }.map(|n| copied = Some(n)));
+        copied
     }
 
     /// Copies into the memory of a peer of this host. `false`: this process cannot, or there is no such

@@ -9,7 +9,7 @@ use super::share::{Helper, Share, ShareTicket};
 use crate::error::{LinkError, MessageError};
 use crate::types::{ChannelId, Priority, MAX_CHANNELS};
 use polyduct_os::process::PidFd;
-use polyduct_os::remote::RemoteReader;
+use polyduct_os::remote::{Piece, RemoteReader};
 use polyduct_os::OsError;
 use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Outlet};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -250,6 +250,18 @@ impl Link {
     /// [`OsError::RemoteDenied`] where this process cannot; the peer's end, or an address that is none.
     pub fn fetch(&self, dst: &mut [u8], address: u64) -> Result<(), OsError> {
         self.remote()?.read(dst, address)
+    }
+
+    /// Copies from pieces of the peer's memory into pieces of this process's: see [`RemoteReader::gather`].
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As [`fetch`](Link::fetch).
+    pub unsafe fn gather(&self, here: &[Piece], there: &[Piece]) -> Result<usize, OsError> {
+        // SAFETY: the caller's.
+        unsafe { self.remote()?.gather(here, there) }
     }
 
     /// Copies into the memory of the peer, which [`pull_from`](Link::pull_from) can read.
