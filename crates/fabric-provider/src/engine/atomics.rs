@@ -136,7 +136,7 @@ impl Engine {
         };
         let kind = abi::ATOMIC | if reads == 0 { abi::WRITE } else { reads };
         let counts = if reads == 0 { Counted::Write } else { Counted::Read };
-        let after = After { done: nothing(context, kind), tells, counts };
+        let after = After { done: nothing(context, kind), tells, counts, of: None };
         let to = result.unwrap_or(core::ptr::null_mut());
         let number = self.begin(
             peer,

@@ -310,6 +310,10 @@ impl State {
         }
         self.pushes.retain(|push| push.to != from || push.of != Some(number));
         let Some(op) = self.ops.remove(number) else { return };
+        if !matches!(op.what, What::Offered { .. }) {
+            let peer = self.peer(from);
+            peer.asked = peer.asked.saturating_sub(1);
+        }
         match error as c_int {
             0 => self.is_over(shared, op.after),
             error => self.failed(shared, op.after, if error > 0 { error } else { abi::EIO }, 0),

@@ -29,6 +29,8 @@ pub struct Posted {
     pub tells: bool,
     /// It takes messages until less is left than this.
     pub multi: Option<usize>,
+    /// What it is called among those of several messages.
+    pub of: Option<u32>,
     /// The list of its pieces, where it has several.
     pub list: Option<u32>,
 }
@@ -87,8 +89,8 @@ pub struct Unexpected {
     pub arrived: Arrived,
     /// Its bytes.
     pub body: Body,
-    /// Kept for who looked at it, by this context; null while it is anybody's.
-    pub claimed: *mut c_void,
+    /// Kept for who looked at it, by this context.
+    pub claimed: Option<*mut c_void>,
 }
 
 /// Receives and messages that have not found each other.
@@ -137,14 +139,14 @@ impl Matching {
         let at = self.unexpected.find(|message| fits(posted, message))?;
         let message = self.unexpected.at(at)?;
         if claim {
-            message.claimed = posted.context;
+            message.claimed = Some(posted.context);
         }
         Some(message.arrived)
     }
 
     /// The message that was kept for this context, taken out.
     pub fn claimed(&mut self, context: *mut c_void) -> Option<Unexpected> {
-        self.unexpected.take_first(|message| message.claimed == context)
+        self.unexpected.take_first(|message| message.claimed == Some(context))
     }
 
     /// A receive waits.
@@ -155,7 +157,7 @@ impl Matching {
 
     /// A message waits.
     pub fn keep(&mut self, arrived: Arrived, body: Body) {
-        self.unexpected.push(Unexpected { arrived, body, claimed: core::ptr::null_mut() });
+        self.unexpected.push(Unexpected { arrived, body, claimed: None });
     }
 
     /// The receive that was given this context, taken out.
@@ -177,7 +179,7 @@ impl Matching {
 
 #[inline]
 fn fits(posted: &Posted, Unexpected { arrived, claimed, .. }: &Unexpected) -> bool {
-    claimed.is_null()
+    claimed.is_none()
         && (posted.from == ANYBODY || posted.from == arrived.from)
         && (posted.tag ^ arrived.tag) & !posted.ignore == 0
 }
@@ -188,7 +190,7 @@ mod tests {
 
     fn posted(from: Number, tag: u64, ignore: u64) -> Posted {
         let (to, context) = (core::ptr::null_mut(), core::ptr::without_provenance_mut(tag as usize + 1));
-        Posted { from, tag, ignore, to, len: 100, context, tells: true, multi: None, list: None }
+        Posted { from, tag, ignore, to, len: 100, context, tells: true, multi: None, of: None, list: None }
     }
 
     fn message(from: Number, tag: u64, len: usize) -> Arrived {

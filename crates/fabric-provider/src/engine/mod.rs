@@ -45,6 +45,11 @@ pub const EAGER_BYTES: u64 = 4 << 20;
 pub const EAGER_MESSAGES: u32 = 1 << 16;
 /// Operations that wait for room to one peer, at most: more are refused for now.
 pub const WAITING: usize = 1024;
+/// Reads, writes and atomics on one peer's memory that are not over, at most: more are refused for now.
+pub const ASKED: u32 = 1 << 14;
+/// What waits to be said to one peer, at most: no more than follows from the limits above. A peer that has more
+/// coming to it, and takes nothing, has not kept to them.
+const SAID: usize = 1 << 17;
 /// Receives that wait, at most.
 pub const POSTED: usize = 1 << 20;
 
@@ -123,6 +128,17 @@ pub struct After {
     pub tells: bool,
     /// What it counts as.
     pub counts: Counted,
+    /// The receive of several messages that it is one of.
+    pub of: Option<u32>,
+}
+
+/// A receive of several messages.
+#[derive(Default)]
+struct Several {
+    /// Messages that it takes and that are not all here.
+    open: u32,
+    /// It takes no more.
+    is_full: bool,
 }
 
 /// An operation of this side that waits for the other end.
@@ -198,6 +214,10 @@ struct Peer {
     owed_messages: u32,
     owed_bytes: u64,
     gone: bool,
+    /// It asks for more than it may, and is about to be told as gone.
+    broke: bool,
+    /// Operations on its memory that are not over.
+    asked: u32,
     /// Its memory was copied from: that is possible.
     is_copied: bool,
     /// It is in the list of those that something waits for.
@@ -227,6 +247,8 @@ struct State {
     pushes: Vec<Push>,
     /// The pieces of receives, by numbers.
     lists: Slab<Box<[Piece]>>,
+    /// Receives of several messages, by numbers.
+    several: Slab<Several>,
     least_multi: usize,
 }
 
@@ -267,6 +289,7 @@ impl Engine {
             pulls: VecDeque::new(),
             pushes: Vec::new(),
             lists: Slab::default(),
+            several: Slab::default(),
             least_multi: 64,
         };
         Ok(Engine { endpoint, state })
@@ -408,7 +431,7 @@ impl Engine {
         self.state.busy.iter().any(|&number| {
             let peer = &self.state.peers[number as usize];
             !peer.sends.is_empty() || !peer.says.is_empty() || !peer.streams.is_empty()
-        })
+        }) || !self.state.ops.numbers(|op| op.kept.is_some() && !op.after.tells).is_empty()
     }
 
     /// Sleeps until something comes, or until `deadline`, unless there is something to do.
@@ -420,6 +443,11 @@ impl Engine {
 
     /// Sends what waits to a peer, as far as there is room. Returns whether nothing waits any more.
     fn flush(&mut self, shared: &mut Shared, to: Number) -> bool {
+        if std::mem::take(&mut self.state.peers[to as usize].broke) {
+            tracing::warn!(peer = to, "an endpoint asks without end and takes no answer");
+            self.state.lose(shared, to);
+            return true;
+        }
         let Engine { endpoint, state } = self;
         while let Some((head, payload)) = state.peers[to as usize].says.front() {
             match endpoint.send(to, *head, payload) {

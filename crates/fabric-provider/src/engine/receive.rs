@@ -5,7 +5,7 @@ use super::long::{Of, Pull};
 use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
 use super::pieces::{are_few, put_apart, total, Here, Lists, MOST};
 use super::wire::{self, Kind};
-use super::{nothing, After, Counted, Engine, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
+use super::{nothing, After, Counted, Engine, Several, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
 use crate::abi;
 use polyduct_message::endpoint::{copy_bytes, Number, Piece};
 use std::ffi::c_int;
@@ -18,9 +18,13 @@ impl Engine {
     #[inline]
     pub fn receive(&mut self, shared: &mut Shared, tagged: bool, posted: Posted) -> Result<(), c_int> {
         let mut posted = posted;
+        if posted.multi.is_some() {
+            posted.of = Some(self.state.several.insert(Several::default()).ok_or(abi::EAGAIN)?);
+        }
         loop {
             let Some(found) = self.state.matching(tagged).message_for(&posted) else {
                 if self.state.matching(tagged).waiting() >= POSTED {
+                    posted.of.and_then(|of| self.state.several.remove(of));
                     return Err(abi::EAGAIN);
                 }
                 self.state.matching(tagged).post(posted);
@@ -84,7 +88,7 @@ impl Engine {
         let state = &mut self.state;
         let what = if tagged { abi::TAGGED } else { abi::MSG };
         let mut done = nothing(posted.context, what | abi::RECV);
-        let after = |done| After { done, tells: posted.tells, counts: Counted::Receive };
+        let after = |done| After { done, tells: posted.tells, counts: Counted::Receive, of: None };
         let found = match flags & abi::DISCARD {
             0 => state.matching(tagged).peek(&posted, flags & abi::CLAIM != 0),
             _ => {
@@ -135,7 +139,8 @@ impl Engine {
                 (done.len, done.tag, done.data, done.from) =
                     (len, tag, data.unwrap_or(0), self.state.called(from));
                 self.state.throw_away(found);
-                self.state.is_over(shared, After { done, tells: posted.tells, counts: Counted::Receive });
+                self.state
+                    .is_over(shared, After { done, tells: posted.tells, counts: Counted::Receive, of: None });
             }
         }
         self.go_on(shared);
@@ -148,9 +153,11 @@ impl Engine {
             if let Some(posted) = self.state.matching(tagged).cancel(context) {
                 posted.list.and_then(|list| self.state.lists.remove(list));
                 let mut done = nothing(context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
-                (done.tag, done.flags) =
-                    (posted.tag, done.flags | posted.multi.map_or(0, |_| abi::MULTI_RECV));
-                let after = After { done, tells: true, counts: Counted::Receive };
+                done.tag = posted.tag;
+                if let Some(several) = posted.of.and_then(|of| self.state.several.get(of)) {
+                    (several.open, several.is_full) = (several.open + 1, true);
+                }
+                let after = After { done, tells: true, counts: Counted::Receive, of: posted.of };
                 return self.state.failed(shared, after, abi::ECANCELED, 0);
             }
         }
@@ -168,18 +175,19 @@ impl State {
 
     /// What is told of a message that is received there.
     #[inline]
-    fn told(&self, tagged: bool, posted: &Posted, arrived: &Arrived) -> After {
+    fn told(&mut self, tagged: bool, posted: &Posted, arrived: &Arrived) -> After {
         let mut done = nothing(posted.context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
-        if posted.multi == Some(usize::MAX) {
-            done.flags |= abi::MULTI_RECV;
-        }
         if let Some(data) = arrived.data {
             done.flags |= abi::REMOTE_CQ_DATA;
             done.data = data;
         }
         (done.len, done.tag) = (arrived.len.min(posted.len), arrived.tag);
         (done.buf, done.from) = (posted.to.cast(), self.called(arrived.from));
-        After { done, tells: posted.tells, counts: Counted::Receive }
+        if let Some(several) = posted.of.and_then(|of| self.several.get(of)) {
+            several.open += 1;
+            several.is_full |= posted.multi == Some(usize::MAX);
+        }
+        After { done, tells: posted.tells, counts: Counted::Receive, of: posted.of }
     }
 
     /// A message that was kept is received.

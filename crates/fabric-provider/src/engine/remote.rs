@@ -4,7 +4,7 @@ use super::both::Both;
 use super::long::{Of, Pull};
 use super::send::slice;
 use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
-use super::{nothing, After, Counted, Engine, Op, Shared, State, What, WAITING};
+use super::{nothing, After, Counted, Engine, Op, Shared, State, What, ASKED, WAITING};
 use crate::abi;
 use polyduct_message::endpoint::{copy_bytes, Number, SHORT_BYTES};
 use polyduct_message::Head;
@@ -109,7 +109,8 @@ impl Engine {
     /// As [`send`](Engine::send).
     pub unsafe fn write(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
         let Access { peer, here, len, context, tells, injects, data, .. } = *access;
-        let after = After { done: nothing(context, abi::RMA | abi::WRITE), tells, counts: Counted::Write };
+        let after =
+            After { done: nothing(context, abi::RMA | abi::WRITE), tells, counts: Counted::Write, of: None };
         // SAFETY: the caller's.
         let bytes = unsafe { slice(here, len) };
         let few = if len <= FEW { bytes } else { &[] };
@@ -140,7 +141,8 @@ impl Engine {
     /// An error number: nothing was taken.
     pub fn read(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
         let Access { peer, key, offset, here, len, context, tells, .. } = *access;
-        let after = After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read };
+        let after =
+            After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read, of: None };
         let remote = Remote { key, offset, len: len as u64, address: 0 };
         let number = self.begin(
             peer,
@@ -165,10 +167,12 @@ impl Engine {
         if peer.gone {
             return Err(abi::EHOSTUNREACH);
         }
-        if peer.says.len() >= WAITING {
+        if peer.says.len() >= WAITING || peer.asked >= ASKED {
             return Err(abi::EAGAIN);
         }
-        self.state.ops.insert(op).ok_or(abi::EAGAIN)
+        let number = self.state.ops.insert(op).ok_or(abi::EAGAIN)?;
+        self.state.peers[to as usize].asked += 1;
+        Ok(number)
     }
 
     fn ask(&mut self, shared: &mut Shared, access: &Access, head: Head, address: u64, few: &[u8]) {
@@ -200,7 +204,7 @@ impl State {
             let flags = abi::RMA | abi::REMOTE_WRITE | abi::REMOTE_CQ_DATA;
             let mut done = nothing(core::ptr::null_mut(), flags);
             (done.len, done.data, done.from) = (remote.len as usize, data.into(), self.called(from));
-            After { done, tells: true, counts: Counted::Receive }
+            After { done, tells: true, counts: Counted::Receive, of: None }
         });
         let len = remote.len as usize;
         if remote.address != 0 {

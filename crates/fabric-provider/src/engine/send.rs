@@ -46,7 +46,8 @@ impl Engine {
             return Err(abi::EINVAL);
         }
         let what = if tag.is_some() { abi::TAGGED } else { abi::MSG };
-        let after = After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send };
+        let after =
+            After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send, of: None };
         let short = len <= SHORT_BYTES && flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) == 0;
         let peer = self.state.peer(to);
         let kind = match (tag, short && peer.may_keep(len)) {
@@ -133,7 +134,8 @@ impl Engine {
             Some(_) => (abi::TAGGED, Kind::TaggedOffer),
             None => (abi::MSG, Kind::PlainOffer),
         };
-        let after = After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send };
+        let after =
+            After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send, of: None };
         let (mut kept, mut list, mut bytes) = (None, None, core::ptr::null());
         if are_few(pieces, len) {
             let whole: &mut Box<[u8]> = kept.insert(vec![0; len].into());

@@ -1,8 +1,9 @@
 //! What an engine knows of its operations and peers, and how their ends are told.
 
+use super::both::Both;
 use super::completion::{Failure, Queue};
 use super::long::{Landing, Pull};
-use super::{lock, After, Counted, Peer, Shared, State, EAGER_BYTES};
+use super::{lock, After, Counted, Peer, Shared, State, EAGER_BYTES, SAID};
 use crate::abi;
 use polyduct_message::endpoint::Number;
 use polyduct_message::Head;
@@ -69,9 +70,25 @@ impl State {
         shared.queues.get_mut(bound.queue?)?.as_mut()
     }
 
+    /// One message less is open of a receive of several. With the last of one that takes no more the program has its
+    /// memory back, and is told whether or not it wanted to know of this message.
+    #[inline]
+    fn one_less(&mut self, mut after: After) -> After {
+        let Some(of) = after.of else { return after };
+        let Some(several) = self.several.get(of) else { return after };
+        several.open = several.open.saturating_sub(1);
+        if several.is_full && several.open == 0 {
+            self.several.remove(of);
+            after.done.flags |= abi::MULTI_RECV;
+            after.tells = true;
+        }
+        after
+    }
+
     /// An operation is over.
     #[inline]
-    pub(super) fn is_over(&self, shared: &mut Shared, after: After) {
+    pub(super) fn is_over(&mut self, shared: &mut Shared, after: After) {
+        let after = self.one_less(after);
         if self.counters[after.counts as usize].is_some() {
             self.count(shared, after.counts, false);
         }
@@ -83,7 +100,8 @@ impl State {
     }
 
     /// An operation has failed. That is told whether or not the program wants to know.
-    pub(super) fn failed(&self, shared: &mut Shared, after: After, error: c_int, lacking: usize) {
+    pub(super) fn failed(&mut self, shared: &mut Shared, after: After, error: c_int, lacking: usize) {
+        let after = self.one_less(after);
         self.count(shared, after.counts, true);
         if let Some(queue) = self.queue(shared, after.counts) {
             queue.fail(Failure { of: after.done, lacking, error });
@@ -102,10 +120,12 @@ impl State {
     /// Says something to a peer, when there is room.
     pub(super) fn say(&mut self, to: Number, head: Head, payload: &[u8]) {
         let peer = self.peer(to);
-        if !peer.gone {
+        if peer.says.len() >= SAID {
+            peer.broke = true;
+        } else if !peer.gone {
             peer.says.push_back((head, payload.into()));
-            self.list(to);
         }
+        self.list(to);
     }
 
     /// A peer is gone: what it had to do with has failed.
@@ -136,6 +156,9 @@ impl State {
         self.pulls = rest;
         let lost: VecDeque<Pull> = lost;
         for pull in lost {
+            if let Both::Yes(share) | Both::Ends(share) = pull.both {
+                share.abandon();
+            }
             if let Some(after) = pull.after {
                 self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }

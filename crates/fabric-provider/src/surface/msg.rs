@@ -164,7 +164,8 @@ pub(super) unsafe fn receive_in(
         let tagged = tag.is_some();
         let multi = (flags & abi::MULTI_RECV != 0 && !tagged).then(|| this.engine.least_multi());
         let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
-        let posted = Posted { from, tag, ignore, to: to.cast(), len, context, tells, multi, list: None };
+        let posted =
+            Posted { from, tag, ignore, to: to.cast(), len, context, tells, multi, of: None, list: None };
         if !pieces.is_empty() {
             return this.engine.receive_pieces(shared, tagged, posted, flags, pieces);
         }

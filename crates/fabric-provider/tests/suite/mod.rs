@@ -326,6 +326,38 @@ fn a_receive_of_several_messages_takes_them_one_behind_the_other() {
     }
 }
 
+/// The memory of a receive of several is the program's when all of them are here, the long ones too.
+#[test]
+fn memory_for_several_messages_is_given_back_when_all_are_here() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 100_000];
+    let long = bytes(1, 80_000);
+    // SAFETY: as a program does it.
+    unsafe {
+        let (least, fid) = (19_000_usize, b.ep.cast::<Fid>());
+        let ops = &*(*b.ep).ops;
+        assert_eq!((ops.setopt)(fid, OPT_ENDPOINT, OPT_MIN_MULTI_RECV, (&raw const least).cast(), 8), 0);
+        let iov = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+        let (desc, addr, context) = (null_mut(), ADDR_UNSPEC, context(4));
+        let msg = Msg { iov: &raw const iov, desc, iov_count: 1, addr, context, data: 0 };
+        assert_eq!(((*(*b.ep).msg).recvmsg)(b.ep, &msg, MULTI_RECV), 0);
+        let send = (*(*a.ep).msg).send;
+        assert_eq!(send(a.ep, long.as_ptr().cast(), long.len(), null_mut(), to_b, self::context(1)), 0);
+        for n in 0..2_u64 {
+            let bytes = bytes(n, 600);
+            assert_eq!(((*(*a.ep).msg).inject)(a.ep, bytes.as_ptr().cast(), 600, to_b), 0);
+        }
+    }
+    let told = until_told(&mut [&mut a, &mut b], &[1, 3]);
+    let entries: Vec<_> = told[1].iter().map(|entry| entry.unwrap()).collect();
+    let mut lens: Vec<_> = entries.iter().map(|entry| entry.len).collect();
+    lens.sort_unstable();
+    assert_eq!(lens, [600, 600, 80_000]);
+    let released: Vec<_> = entries.iter().map(|entry| entry.flags & MULTI_RECV != 0).collect();
+    assert_eq!(released, [false, false, true], "with the last that is told, whichever that is");
+    assert!(memory[..80_000] == long[..] && memory[80_000..80_600] == bytes(0, 600)[..]);
+}
+
 /// Any sends, received in any way, by what MPI's rules say which goes where.
 #[test]
 fn any_messages_find_the_receives_that_they_should() {

@@ -136,6 +136,12 @@ pub enum Sent {
     Gone,
 }
 
+impl<B: AsMut<[u8]> + Send + 'static> Drop for Endpoint<B> {
+    fn drop(&mut self) {
+        self.peers.iter().flat_map(|peer| &peer.links).for_each(Link::withdraw);
+    }
+}
+
 impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// An endpoint that others may reach. `give` is asked, in a thread of the network, for the buffer of what
     /// comes from other hosts.

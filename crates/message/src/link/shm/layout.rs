@@ -327,6 +327,12 @@ impl Area {
         (self.words(HEADER).w[at].load(Ordering::Acquire), MAGIC)
     }
 
+    /// The peer is not to look for the segment in this process any more.
+    pub fn withdraw(&self) {
+        let at = if self.side == Side::Creator { 3 } else { 4 };
+        self.words(HEADER).w[at].store(0, Ordering::SeqCst);
+    }
+
     /// Gives some units of a ring on which this side sends their memory.
     pub fn reserve(&self, priority: Priority, units: Range<u32>) -> polyduct_os::Result<()> {
         let ring = self.ring(true, priority);

@@ -247,9 +247,10 @@ impl Link {
     /// Copies from the memory of the peer, which [`pull_from`](Link::pull_from) can read.
     ///
     /// # Errors
-    /// [`OsError::RemoteDenied`] where this process cannot; the peer's end, or an address that is none.
+    /// [`OsError::RemoteDenied`] where this process cannot; the peer's end, or an address that is none;
+    /// [`OsError::PeerClosed`] where the peer has [withdrawn](Link::withdraw) its memory.
     pub fn fetch(&self, dst: &mut [u8], address: u64) -> Result<(), OsError> {
-        self.remote()?.read(dst, address)
+        self.remote(|peer| peer.read(dst, address))
     }
 
     /// Copies from pieces of the peer's memory into pieces of this process's: see [`RemoteReader::gather`].
@@ -261,7 +262,7 @@ impl Link {
     /// As [`fetch`](Link::fetch).
     pub unsafe fn gather(&self, here: &[Piece], there: &[Piece]) -> Result<usize, OsError> {
         // SAFETY: the caller's.
-        unsafe { self.remote()?.gather(here, there) }
+        self.remote(|peer| unsafe { peer.gather(here, there) })
     }
 
     /// Copies into the memory of the peer, which [`pull_from`](Link::pull_from) can read.
@@ -269,7 +270,23 @@ impl Link {
     /// # Errors
     /// As [`fetch`](Link::fetch).
     pub fn store(&self, src: &[u8], address: u64) -> Result<(), OsError> {
-        self.remote()?.write(src, address)
+        self.remote(|peer| peer.write(src, address))
+    }
+
+    /// Memory of this process is from now on not what the peer takes it for: what it copies from then on is
+    /// an error there.
+    pub fn withdraw(&self) {
+        self.shared.area.withdraw();
+    }
+
+    fn remote<T>(&self, copy: impl FnOnce(&RemoteReader) -> Result<T, OsError>) -> Result<T, OsError> {
+        let peer = self.shared.peer.get().ok_or(OsError::RemoteDenied { pid: 0 })?;
+        let copied = copy(peer)?;
+        // What was copied before the word went was the peer's still.
+        match self.shared.area.peers_mapping().0 {
+            0 => Err(OsError::PeerClosed),
+            _ => Ok(copied),
+        }
     }
 
     /// A copy of so many pieces that the peer may help with, once it is told the
@@ -303,10 +320,6 @@ impl Link {
 
     pub(super) fn is_peers_share(&self, at: u32) -> bool {
         self.shared.area.share(at).is_some_and(|(_, is_peers)| is_peers)
-    }
-
-    fn remote(&self) -> Result<&RemoteReader, OsError> {
-        self.shared.peer.get().ok_or(OsError::RemoteDenied { pid: 0 })
     }
 
     /// The sender of a channel. There is one at a time for each channel and priority: `None` while it lives,

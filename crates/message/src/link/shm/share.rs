@@ -9,7 +9,9 @@
 //! [`FAILED`] where it could not copy one.
 
 use super::link::Link;
+use polyduct_os::clock;
 use polyduct_os::sync::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The helper could not copy a piece.
 const FAILED: u64 = 1 << 63;
@@ -23,6 +25,7 @@ pub struct Share {
     pieces: u32,
     /// Pieces that this side took.
     mine: u32,
+    is_abandoned: bool,
 }
 
 /// What the other side is told of a copy.
@@ -69,7 +72,7 @@ impl Share {
         let [taken, done, ..] = link.share_words(at)?;
         done.store(0, Ordering::Relaxed);
         taken.store(u64::from(turn) << 32, Ordering::Release);
-        Some(Share { link: link.clone(), at, turn, pieces, mine: 0 })
+        Some(Share { link: link.clone(), at, turn, pieces, mine: 0, is_abandoned: false })
     }
 
     /// What the other side is told.
@@ -111,9 +114,25 @@ impl Share {
     }
 }
 
+/// How long the end of a copy waits for a piece that the other side is copying, at most: some milliseconds are
+/// usual where processors have much to do.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+impl Share {
+    /// The other side is gone: nobody copies any more.
+    pub fn abandon(mut self) {
+        self.is_abandoned = true;
+    }
+}
+
 impl Drop for Share {
+    /// Waits until the other side copies nothing of this copy any more.
     fn drop(&mut self) {
         self.end();
+        let deadline = clock::now() + FAREWELL;
+        while !self.is_abandoned && self.helped() == Helped::NotYet && clock::now() < deadline {
+            std::thread::yield_now();
+        }
         self.link.end_share(self.at);
     }
 }
