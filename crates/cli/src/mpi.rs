@@ -101,6 +101,14 @@ impl Settings {
                  {first:?}; expected mpirun or mpiexec, and then its arguments"
             )
         })?;
+        if let Some(device) = device_without_libfabric(&said) {
+            return Err(format!(
+                "{shown} is of a {} {version} that was built without libfabric (its device is {device}), so its \
+                 messages cannot go over polyduct; expected one whose device names ofi, as the package mpich of \
+                 PyPI has it",
+                library.name()
+            ));
+        }
         let folder = provider.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         let mut environment =
             BTreeMap::from([("FI_PROVIDER_PATH", folder), ("FI_PROVIDER", "polyduct".to_owned())]);
@@ -151,8 +159,14 @@ impl Library {
     fn own(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Library::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
-            // Its way over UCX to remote memory is not tried, nor complained about.
-            Library::OpenMpi => &[("OMPI_MCA_pml", "cm"), ("OMPI_MCA_mtl", "ofi"), ("OMPI_MCA_osc", "^ucx")],
+            // Its own ways to remote memory are not tried, nor complained about. Distributions' own settings have it
+            // leave out what uses libfabric, which these go before.
+            Library::OpenMpi => &[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_btl", "ofi,self"),
+                ("OMPI_MCA_osc", "^ucx,pt2pt"),
+            ],
         }
     }
 }
@@ -163,14 +177,26 @@ fn recognise(said: &str) -> Option<(Library, String)> {
         let number = text.split_whitespace().next()?;
         number.starts_with(|c: char| c.is_ascii_digit()).then(|| number.to_owned())
     };
-    if let Some((_, rest)) = said.split_once("(Open MPI)") {
-        return Some((Library::OpenMpi, number(rest)?));
+    // The second is what it says where it is called by another name than mpirun.
+    for own in ["(Open MPI)", "(OpenRTE)"] {
+        if let Some((_, rest)) = said.split_once(own) {
+            return Some((Library::OpenMpi, number(rest)?));
+        }
     }
     if said.contains("HYDRA") {
         let (_, rest) = said.split_once("Version:")?;
         return Some((Library::Mpich, number(rest)?));
     }
     None
+}
+
+/// What MPICH sends by, where its launcher says how it was built and libfabric (`ofi`) is not in it. A device that
+/// names no network is built with libfabric.
+fn device_without_libfabric(said: &str) -> Option<&str> {
+    let (_, rest) = said.split_once("--with-device=")?;
+    let device = rest.split([' ', '\'', '\n']).next()?;
+    let has_it = device == "ch4" || device.split([':', ',']).any(|part| part == "ofi");
+    (!has_it).then_some(device)
 }
 
 #[cfg(test)]
@@ -181,11 +207,28 @@ mod tests {
     fn launchers_are_known_by_what_they_say() {
         let open = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n";
         assert_eq!(recognise(open), Some((Library::OpenMpi, "4.1.4".into())));
+        let called_otherwise = "mpirun.openmpi (OpenRTE) 4.1.4\n";
+        assert_eq!(recognise(called_otherwise), Some((Library::OpenMpi, "4.1.4".into())));
         let hydra =
             "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: x\n";
         assert_eq!(recognise(hydra), Some((Library::Mpich, "5.0.2".into())));
         for other in ["", "slurm 23.02", "mpirun (Open MPI)", "HYDRA build details:"] {
             assert_eq!(recognise(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_mpich_without_libfabric_is_known_by_its_device() {
+        let options =
+            |device: &str| format!("Configure options:    '--with-hwloc' '{device}' 'CFLAGS=-O2'\n");
+        for device in ["ch4:ucx", "ch3", "ch3:nemesis"] {
+            let said = options(&format!("--with-device={device}"));
+            assert_eq!(device_without_libfabric(&said), Some(device));
+        }
+        let plain = "Configure options:  --with-device=ch4:ucx,ofi --with-pm=hydra";
+        for said in [plain, &options("--with-device=ch4:ofi"), &options("--with-device=ch4"), &options("--x")]
+        {
+            assert_eq!(device_without_libfabric(said), None, "{said}");
         }
     }
 
