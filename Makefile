@@ -96,8 +96,8 @@ $(TORCH)/installed: $(RUST) pyproject.toml $(PYTHONS)
 	@touch $@
 
 # MPI programs over polyduct: two MPI libraries, each with mpi4py, and the tests of mpi4py's source; Debian's Open MPI
-# and MPICH, which go by names of their own, and `mpirun` stays what it is.
-DEBIAN_MPI := openmpi-bin libopenmpi-dev mpich libmpich-dev
+# and MPICH, and an application of Debian's; they go by names of their own, and `mpirun` stays what it is.
+DEBIAN_MPI := openmpi-bin libopenmpi-dev hpcc mpich libmpich-dev
 test-mpi: build .venv-mpich/installed .venv-openmpi/installed
 	dpkg -s $(DEBIAN_MPI) >/dev/null 2>&1 || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN_MPI); }
