@@ -48,6 +48,19 @@ def test_an_mpich_without_libfabric_is_refused() -> None:
     assert done.returncode == 1 and "its device is ch4:ucx" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("ranks", range(1, 9))
+def test_a_product_of_matrices_is_that_of_the_textbook(library: str, ranks: int, program: Programs) -> None:
+    assert f"{ranks} ranks, 231 x 231: 0 wrong" in run(library, ranks, program[library, "matrix"], 231)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_product_of_matrices_by_the_network(library: str, program: Programs) -> None:
+    """Blocks of 1.3 MB go round, longer than what is sent at once; and some ranks have nothing."""
+    assert "3 ranks, 700 x 700: 0 wrong" in run(library, 3, program[library, "matrix"], 700, **FAR)
+    assert "4 ranks, 3 x 3: 0 wrong" in run(library, 4, program[library, "matrix"], 3, **FAR)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_program_of_debians_mpich_runs_with_that_of_pypi(ranks: int, tmp_path: Path) -> None:
     built = tmp_path / "exchange"
