@@ -42,3 +42,8 @@ def run(library: str, ranks: int, *command: object, seconds: float = 120, cwd: P
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout + done.stderr
+
+
+def segments() -> set[str]:
+    """Files of shared memory but those by which MPICH itself starts, which it leaves where a rank is killed."""
+    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("mpich_shm")}

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import COMMAND, FAR, HERE, LIBRARIES, ROOT, Programs, environment, mpirun, run, tool
+from jobs import COMMAND, FAR, HERE, LIBRARIES, ROOT, Programs, environment, mpirun, run, segments, tool
 
 #: What fails or is not there whatever carries the messages: of MPICH 5.0.2 the types of Fortran, of Open MPI 5.0.11
 #: the revoking of communicators beside its own transport. New processes are another job, whose keys are others.
@@ -82,11 +82,6 @@ def test_more_ranks_than_processors_and_two_jobs_side_by_side(library: str, prog
     for job in jobs:
         said, _ = job.communicate(timeout=300)
         assert job.returncode == 0 and "8 ranks exchanged all" in said
-
-
-def segments() -> set[str]:
-    """Files of shared memory but those by which MPICH itself starts, which it leaves where a rank is killed."""
-    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("mpich_shm")}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -48,7 +48,7 @@ enum Library {
 
 /// What a launcher is told.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Settings {
+pub struct Settings {
     library: Library,
     version: String,
     environment: BTreeMap<&'static str, String>,
@@ -56,8 +56,7 @@ struct Settings {
 
 /// Does it; gives the exit status where nothing was started.
 pub fn mpi(args: &MpiArgs) -> u8 {
-    let settings = provider().and_then(|path| Settings::of(&args.command[0], path));
-    let settings = match settings {
+    let settings = match Settings::find(&args.command[0]) {
         Ok(settings) => settings,
         Err(why) => {
             say!("polyduct: {why}");
@@ -70,7 +69,7 @@ pub fn mpi(args: &MpiArgs) -> u8 {
     }
     say!("polyduct: {}", settings.words(std::env::var_os("POLYDUCT_JOB_KEY").is_some()));
     let mut command = Command::new(&args.command[0]);
-    command.args(settings.forwarding()).args(&args.command[1..]).envs(&settings.environment);
+    command.args(settings.forwarding()).args(&args.command[1..]).envs(settings.environment());
     let error = command.exec();
     say!("polyduct: {}: {error}", args.command[0].display());
     127
@@ -89,6 +88,28 @@ pub fn provider() -> Result<PathBuf, String> {
 }
 
 impl Settings {
+    /// Those for a launcher, which is asked what it is of.
+    ///
+    /// # Errors
+    /// In words: it is none that is known, or its MPI cannot use libfabric; or the provider is not there.
+    pub fn find(launcher: &OsStr) -> Result<Settings, String> {
+        Settings::of(launcher, provider()?)
+    }
+
+    /// What its environment has beside ours.
+    pub fn environment(&self) -> &BTreeMap<&'static str, String> {
+        &self.environment
+    }
+
+    /// A launcher with its arguments, and those that a stage of a pipeline needs: more ranks than cores are usual
+    /// there, as other stages are.
+    pub fn of_a_stage(&self, command: &[String]) -> Vec<OsString> {
+        let many = (self.library == Library::OpenMpi).then_some("--oversubscribe");
+        let own = self.forwarding().into_iter().chain(many).map(OsString::from);
+        let mut words = command.iter().map(OsString::from);
+        words.next().into_iter().chain(own).chain(words).collect()
+    }
+
     fn of(launcher: &OsStr, provider: PathBuf) -> Result<Settings, String> {
         let shown = launcher.display();
         let output = Command::new(launcher).arg("--version").output();

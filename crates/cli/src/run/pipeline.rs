@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pipeline = stage ( '|' stage )*
-//! stage    = ( '<' file | '>' file | NAME=value | -n COUNT )* word ( word | '<' file | '>' file )*
+//! stage    = ( '<' file | '>' file | NAME=value | -n COUNT | --mpi | --mpi=LAUNCHER )* word ( word | '<' file | '>' file )*
 //! ```
 //!
 //! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the
@@ -32,6 +32,9 @@ pub struct Pipeline {
 pub struct Stage {
     /// `-n N`: that many processes of a parallel program. None: a plain Unix program.
     pub units: Option<u32>,
+    /// `--mpi`: the words of MPI's launcher, which starts the units as its ranks; never empty, and nor is the first.
+    /// Only where there are units.
+    pub launcher: Option<Vec<String>>,
     /// Leading `NAME=value`.
     pub env: Vec<(String, String)>,
     /// The command and its arguments; never empty, and the command itself is not the empty word.
@@ -67,6 +70,14 @@ pub enum PipelineError {
     BadCount { at: usize, found: String },
     #[error("-n is given twice for this stage")]
     DuplicateCount { at: usize },
+    #[error("--mpi needs a number of ranks, such as -n 4 --mpi ./solver")]
+    LauncherWithoutCount { at: usize },
+    #[error(
+        "`{found}` is no launcher with its arguments, such as --mpi=mpirun or --mpi='mpirun --bind-to none'"
+    )]
+    BadLauncher { at: usize, found: String },
+    #[error("--mpi is given twice for this stage")]
+    DuplicateLauncher { at: usize },
     #[error("`{operator}` needs a file name")]
     MissingFile { at: usize, operator: char },
     #[error("`{operator}` is given twice")]
@@ -93,6 +104,9 @@ impl PipelineError {
             | MissingCount { at }
             | BadCount { at, .. }
             | DuplicateCount { at }
+            | LauncherWithoutCount { at }
+            | BadLauncher { at, .. }
+            | DuplicateLauncher { at }
             | MissingFile { at, .. }
             | DuplicateFile { at, .. }
             | InputNotFirst { at }
@@ -106,6 +120,7 @@ impl PipelineError {
 #[derive(Default)]
 struct Draft {
     units: Option<u32>,
+    launcher: Option<(usize, Vec<String>)>,
     env: Vec<(String, String)>,
     command: Vec<String>,
     input: Option<(usize, String)>,
@@ -139,7 +154,13 @@ impl Pipeline {
                 }
                 pipeline.output = Some(file);
             }
-            pipeline.stages.push(Stage { units: draft.units, env: draft.env, command: draft.command });
+            let launcher = draft.launcher.map(|(_, words)| words);
+            pipeline.stages.push(Stage {
+                units: draft.units,
+                launcher,
+                env: draft.env,
+                command: draft.command,
+            });
             if next.is_empty() {
                 return Ok(pipeline);
             }
@@ -180,6 +201,11 @@ impl Draft {
                                 _ => return Err(PipelineError::MissingCount { at: word.at }),
                             },
                         });
+                    } else if let Some(words) = launcher_option(word)? {
+                        if draft.launcher.is_some() {
+                            return Err(PipelineError::DuplicateLauncher { at: word.at });
+                        }
+                        draft.launcher = Some((word.at, words));
                     } else if word.text.is_empty() {
                         return Err(PipelineError::EmptyCommand { at: word.at });
                     } else {
@@ -191,7 +217,10 @@ impl Draft {
         if draft.command.is_empty() {
             return Err(PipelineError::NoCommand { at: end });
         }
-        Ok(draft)
+        match draft.launcher {
+            Some((at, _)) if draft.units.is_none() => Err(PipelineError::LauncherWithoutCount { at }),
+            _ => Ok(draft),
+        }
     }
 }
 
@@ -206,6 +235,31 @@ fn count_option(word: &Word) -> Option<Option<&str>> {
             let count = text.strip_prefix("-n")?;
             count.bytes().next().filter(u8::is_ascii_digit).map(|_| Some(count))
         }
+    }
+}
+
+/// What `--mpi` means where it says nothing else.
+const LAUNCHER: &str = "mpirun";
+
+/// `--mpi`, or `--mpi=` with the launcher and its arguments, which are split as the pipeline is.
+fn launcher_option(word: &Word) -> Result<Option<Vec<String>>, PipelineError> {
+    const OPTION: &str = "--mpi=";
+    if word.is_bare() && word.text == OPTION[..OPTION.len() - 1] {
+        return Ok(Some(vec![LAUNCHER.to_owned()]));
+    }
+    let Some(value) = word.text.strip_prefix(OPTION).filter(|_| word.bare >= OPTION.len()) else {
+        return Ok(None);
+    };
+    let bad = || PipelineError::BadLauncher { at: word.at, found: value.to_owned() };
+    let tokens = split(value).map_err(|_| bad())?;
+    let texts = tokens.into_iter().map(|token| match token {
+        Token::Word(word) => Ok(word.text),
+        _ => Err(bad()),
+    });
+    let words = texts.collect::<Result<Vec<String>, _>>()?;
+    match words.first() {
+        Some(first) if !first.is_empty() => Ok(Some(words)),
+        _ => Err(bad()),
     }
 }
 
@@ -240,12 +294,21 @@ impl fmt::Display for Stage {
         if let Some(units) = self.units {
             write!(f, "-n {units} ")?;
         }
+        match &self.launcher {
+            Some(words) if words[..] == [LAUNCHER] => write!(f, "--mpi ")?,
+            Some(words) => {
+                let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
+                write!(f, "--mpi={} ", quote(&words.join(" ")))?;
+            }
+            None => {}
+        }
         for (name, value) in &self.env {
             write!(f, "{name}={} ", quote(value))?;
         }
         for (i, word) in self.command.iter().enumerate() {
             // The command must not read as an option; `=` and quotes make `quote` add quotes by itself.
-            let text = if i == 0 && word.starts_with("-n") { quote_always(word) } else { quote(word) };
+            let is_option = word.starts_with("-n") || word.starts_with("--mpi");
+            let text = if i == 0 && is_option { quote_always(word) } else { quote(word) };
             write!(f, "{}{text}", if i == 0 { "" } else { " " })?;
         }
         Ok(())
@@ -275,6 +338,7 @@ mod tests {
     fn stage(units: Option<u32>, env: &[(&str, &str)], command: &[&str]) -> Stage {
         Stage {
             units,
+            launcher: None,
             env: env.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
             command: command.iter().map(|w| w.to_string()).collect(),
         }
@@ -303,6 +367,25 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_of_mpi_has_a_launcher() {
+        let launcher = |text: &str| Pipeline::parse(text).unwrap().stages.remove(0).launcher;
+        let words = |words: &[&str]| Some(words.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+        assert_eq!(launcher("-n 4 --mpi ./solver -x"), words(&["mpirun"]));
+        assert_eq!(launcher("--mpi=mpirun.openmpi -n 4 a"), words(&["mpirun.openmpi"]));
+        assert_eq!(
+            launcher("-n4 --mpi='/a b/mpirun\\ x --bind-to none' a"),
+            words(&["/a", "b/mpirun x", "--bind-to", "none"])
+        );
+        assert_eq!(launcher("-n 4 a --mpi"), None, "it is the command's");
+        assert_eq!(launcher("-n 4 '--mpi' a"), None, "it is the command");
+        for text in ["-n 4 --mpi a", "-n 4 --mpi=x a", "-n 4 --mpi='x \"y z\"' a", "-n 4 '--mpi' a"] {
+            let read = Pipeline::parse(text).unwrap();
+            assert_eq!(Pipeline::parse(&read.to_string()), Ok(read), "{text}");
+        }
+        assert_eq!(Pipeline::parse("-n 4 --mpi ./a").unwrap().to_string(), "-n 4 --mpi ./a");
+    }
+
+    #[test]
     fn the_limit_is_that_of_the_ports_and_the_help_names_it() {
         let most = Pipeline::parse("-n 4096 a").unwrap();
         assert_eq!(most.stages[0].units, Some(MAX_UNITS));
@@ -327,6 +410,10 @@ mod tests {
             ("-n 4097 a", BadCount { at: 3, found: "4097".into() }),
             ("-n 99999999999 a", BadCount { at: 3, found: "99999999999".into() }),
             ("-n 3 -n 4 a", DuplicateCount { at: 5 }),
+            ("--mpi a", LauncherWithoutCount { at: 0 }),
+            ("-n 3 --mpi= a", BadLauncher { at: 5, found: String::new() }),
+            ("-n 3 --mpi='a | b' c", BadLauncher { at: 5, found: "a | b".into() }),
+            ("-n 3 --mpi --mpi=x a", DuplicateLauncher { at: 11 }),
             ("a <", MissingFile { at: 2, operator: '<' }),
             ("a > | b", MissingFile { at: 2, operator: '>' }),
             ("a > ''", MissingFile { at: 2, operator: '>' }),
@@ -349,6 +436,8 @@ mod tests {
             "[^\0]{1,6}",
             Just("-n".into()),
             Just("-n4".into()),
+            Just("--mpi".into()),
+            Just("--mpi=x".into()),
             Just("2".into()),
             Just("A=b".into())
         ]
@@ -358,8 +447,12 @@ mod tests {
         let value = prop_oneof![any_word(), Just(String::new())];
         let env = prop::collection::vec(("[A-Za-z_][A-Za-z0-9_]{0,4}", value.clone()), 0..3);
         let rest = prop::collection::vec(value, 0..4);
-        (prop::option::of(1..=MAX_UNITS), env, any_word(), rest).prop_map(|(units, env, first, rest)| Stage {
+        let launcher = prop::option::of(prop::collection::vec(any_word(), 1..3));
+        let parallel = (1..=MAX_UNITS, launcher).prop_map(|(units, launcher)| (Some(units), launcher));
+        let count = prop_oneof![Just((None, None)), parallel];
+        (count, env, any_word(), rest).prop_map(|((units, launcher), env, first, rest)| Stage {
             units,
+            launcher,
             env,
             command: std::iter::once(first).chain(rest).collect(),
         })
@@ -402,6 +495,7 @@ mod tests {
             4 => "[-n0-9|<>'\"\\\\ a=&;()`$\t\n\0é]{1,4}",
             1 => "\\PC{1,3}",
             1 => Just("-n ".to_owned()),
+            1 => Just(" --mpi=".to_owned()),
             1 => Just(" > a".to_owned()),
             1 => Just(" | ".to_owned()),
         ];
@@ -431,6 +525,9 @@ mod tests {
             NoCommand { .. } => here.is_empty() || here.starts_with('|'),
             EmptyCommand { .. } => here.starts_with(['\'', '"']),
             MissingCount { .. } | DuplicateCount { .. } => joined.starts_with("-n"),
+            LauncherWithoutCount { .. } | BadLauncher { .. } | DuplicateLauncher { .. } => {
+                joined.starts_with("--mpi")
+            }
             // Behind an option, or in one word with it.
             BadCount { found, .. } => {
                 let quoted = here.contains(['\'', '"', '\\']);

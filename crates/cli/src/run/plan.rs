@@ -34,6 +34,8 @@ pub struct Process {
     /// Unit in the stage, from 0.
     pub unit: u32,
     pub role: Role,
+    /// The process that starts this one, which the run then does not; see [`Role::Launcher`].
+    pub launched_by: Option<usize>,
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
     pub stdin: Source,
@@ -45,6 +47,8 @@ pub struct Process {
 pub enum Role {
     /// One of the units of a parallel stage.
     Unit,
+    /// MPI's own, of a stage whose units are its ranks.
+    Launcher,
     /// A plain Unix program.
     Plain,
     /// Carries a plain stage's output into a port.
@@ -190,16 +194,40 @@ impl Plan {
             None => input.map(|p| p.display().to_string()),
         };
         let after = if k < self.links.len() { self.url(k) } else { output.map(|p| p.display().to_string()) };
+        let program = format!("{}-s{k}", site.run);
+        let mut common = vec![("POLYDUCT_DOMAIN".to_owned(), format!("{}-stage-{k}", site.run))];
+        common.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
+        common.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
+        let launched_by = stage.launcher.as_ref().map(|launcher| {
+            let mut command = launcher.clone();
+            let rank = [site.polyduct.display().to_string(), "rank".to_owned()];
+            command.extend(["-n".to_owned(), units.to_string()].into_iter().chain(rank));
+            command.extend(["--units".to_owned(), units.to_string(), "--".to_owned()]);
+            command.extend(stage.command.iter().cloned());
+            let own = stage.env.iter().cloned();
+            // Which of the units it is, each rank is told by MPI.
+            let program = [("POLYDUCT_PROGRAM".to_owned(), program.clone())];
+            self.processes.push(Process {
+                stage: k,
+                unit: 0,
+                role: Role::Launcher,
+                launched_by: None,
+                command,
+                env: own.chain(program).chain(common.iter().cloned()).collect(),
+                stdin: Source::Null,
+                stdout: Sink::Log,
+            });
+            self.processes.len() - 1
+        });
         for unit in 0..units {
             let mut env = stage.env.clone();
-            env.extend(identity(&format!("{}-s{k}", site.run), unit, units));
-            env.push(("POLYDUCT_DOMAIN".to_owned(), format!("{}-stage-{k}", site.run)));
-            env.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
-            env.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
+            env.extend(identity(&program, unit, units));
+            env.extend(common.iter().cloned());
             self.processes.push(Process {
                 stage: k,
                 unit,
                 role: Role::Unit,
+                launched_by,
                 command: stage.command.clone(),
                 env,
                 stdin: Source::Null,
@@ -240,6 +268,7 @@ impl Plan {
                     stage: k,
                     unit: 0,
                     role: Role::PumpOut,
+                    launched_by: None,
                     command: pump("pump-out", url.clone()),
                     env: pump_env("in", "POLYDUCT_IN", url),
                     stdin: Source::Null,
@@ -261,6 +290,7 @@ impl Plan {
             stage: k,
             unit: 0,
             role: Role::Plain,
+            launched_by: None,
             command,
             env: stage.env.clone(),
             stdin,
@@ -271,6 +301,7 @@ impl Plan {
             stage: k,
             unit: 0,
             role: Role::PumpIn,
+            launched_by: None,
             command: pump("pump-in", url.clone()),
             env: pump_env("out", "POLYDUCT_OUT", url),
             stdin: Source::Pipe(pipe),
@@ -295,7 +326,7 @@ impl Plan {
     /// The processes that have ports, by the program and unit that they were named in their environment.
     pub fn by_name(&self) -> HashMap<(&str, u32), usize> {
         let name = |p: &'_ Process| p.env.iter().rposition(|(n, _)| n == "POLYDUCT_PROGRAM");
-        let named = self.processes.iter().enumerate();
+        let named = self.processes.iter().enumerate().filter(|(_, p)| p.role != Role::Launcher);
         named.filter_map(|(i, p)| Some(((p.env[name(p)?].1.as_str(), p.unit), i))).collect()
     }
 
@@ -322,6 +353,7 @@ impl Plan {
         let name = format!("stage {stage} ({})", self.commands[*stage]);
         match role {
             Role::Unit => format!("{name} unit {unit}"),
+            Role::Launcher => format!("the launcher of {name}"),
             Role::Plain => name,
             Role::PumpIn => format!("the pump behind {name}"),
             Role::PumpOut => format!("the pump before {name}"),
@@ -343,7 +375,10 @@ impl Plan {
             }
         }
         for (k, stage) in pipeline.stages.iter().enumerate() {
-            check_command(k, stage, directory)?;
+            for command in stage.launcher.iter().flat_map(|words| words.first()).chain(stage.command.first())
+            {
+                check_command(k, command, &stage.env, directory)?;
+            }
         }
         let is_file = |f: &&String| !f.starts_with(STORE);
         let input = pipeline.input.as_ref().filter(is_file);
@@ -403,9 +438,13 @@ fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
     ]
 }
 
-fn check_command(stage: usize, spec: &Stage, directory: &Path) -> Result<(), PlanError> {
-    let command = &spec.command[0];
-    let own_path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, v)| v.clone().into());
+fn check_command(
+    stage: usize,
+    command: &str,
+    env: &[(String, String)],
+    directory: &Path,
+) -> Result<(), PlanError> {
+    let own_path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, v)| v.clone().into());
     let candidates: Vec<PathBuf> = if command.contains('/') {
         vec![directory.join(command)]
     } else {
@@ -426,7 +465,7 @@ fn check_command(stage: usize, spec: &Stage, directory: &Path) -> Result<(), Pla
             }
         }
     }
-    let command = command.clone();
+    let command = command.to_owned();
     // A directory on PATH that happens to have the command's name is not what was meant.
     match refused.filter(|e| command.contains('/') || e.kind() != io::ErrorKind::IsADirectory) {
         Some(source) => Err(PlanError::NotExecutable { stage, command, source }),

@@ -14,7 +14,9 @@
 //! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having
 //!    opened its port is a failure while somebody waits there, for nobody can come in its place; where nobody
 //!    waits it is none. A death or an error exit wins over it within [`WINDOW`].
-//! 6. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
+//! 6. Where one rank of MPI's has failed, its launcher ends the others and fails: how they end says nothing.
+//!    A launcher that ends takes with it those ranks that have not said how they ended.
+//! 7. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
 //!    takes the file because the run succeeded would take stale data.
 
 use super::names::signal_name;
@@ -36,7 +38,7 @@ const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     Exit(i32),
@@ -105,7 +107,7 @@ struct Watched {
     end: Option<End>,
     /// Had not ended by itself when the run was brought to its end.
     ended_by_run: bool,
-    /// Its reader has gone: how it ends does not matter.
+    /// Its reader has gone, or another rank has failed before: how it ends does not matter.
     excused: bool,
     /// Its input and its output, as far as it has come with them.
     ports: [Option<Port>; 2],
@@ -164,6 +166,16 @@ impl<'a> Supervisor<'a> {
         self.processes.iter().map(|p| p.end)
     }
 
+    /// The numbers of the processes; 0 for a rank that has not started.
+    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.processes.iter().map(|p| p.pid)
+    }
+
+    /// Takes in that a rank has started.
+    pub fn handle_rank(&mut self, process: usize, pid: u32) {
+        self.processes[process].pid = pid;
+    }
+
     /// True when every process has ended.
     pub fn is_finished(&self) -> bool {
         self.processes.iter().all(|p| p.end.is_some())
@@ -196,11 +208,11 @@ impl<'a> Supervisor<'a> {
 
     /// Takes in processes that ended; all that are known to have ended by now, in one call.
     pub fn handle_ends(&mut self, now: Instant, ends: &[(usize, End)]) {
+        let mut seen = Vec::new();
         for &(process, end) in ends {
-            self.processes[process].end = Some(end);
-            self.leave_meetings(process, end);
-            self.excuse_writers_of(process, end);
+            self.handle_end(process, end, &mut seen);
         }
+        let ends = seen;
         self.clear_suspicion();
         let failed = ends.iter().copied().filter(|&(process, end)| self.is_failure(process, end));
         // Within one call the order in time is not known: a signal explains more than an exit status.
@@ -219,6 +231,23 @@ impl<'a> Supervisor<'a> {
         if self.is_finished() {
             self.suspect_unwritten(now);
             self.conclude_suspicion(now);
+        }
+    }
+
+    /// Takes in the end of a process, and of what ends with it; adds those to `seen` that had not ended before.
+    fn handle_end(&mut self, process: usize, end: End, seen: &mut Vec<(usize, End)>) {
+        if self.processes[process].end.is_some() {
+            return;
+        }
+        self.processes[process].end = Some(end);
+        seen.push((process, end));
+        self.leave_meetings(process, end);
+        self.excuse_writers_of(process, end);
+        self.excuse_ranks_beside(process, end);
+        if self.plan.processes[process].role == Role::Launcher {
+            for rank in self.ranks_of(process) {
+                self.handle_end(rank, end, seen);
+            }
         }
     }
 
@@ -292,6 +321,25 @@ impl<'a> Supervisor<'a> {
         self.actions.push_back(Action::Terminate(alive));
     }
 
+    /// The ranks that this process starts.
+    fn ranks_of(&self, launcher: usize) -> Vec<usize> {
+        let all = self.plan.processes.iter().enumerate();
+        all.filter(|(_, p)| p.launched_by == Some(launcher)).map(|(i, _)| i).collect()
+    }
+
+    /// Rule 6.
+    fn excuse_ranks_beside(&mut self, process: usize, end: End) {
+        let spec = &self.plan.processes[process];
+        let launcher = match spec.role {
+            Role::Launcher => Some(process),
+            _ => spec.launched_by,
+        };
+        let Some(launcher) = launcher.filter(|_| self.is_failure(process, end)) else { return };
+        for other in self.ranks_of(launcher).into_iter().chain([launcher]) {
+            self.processes[other].excused |= self.processes[other].end.is_none();
+        }
+    }
+
     /// What rule 5 needs to know of an end.
     fn leave_meetings(&mut self, process: usize, end: End) {
         for mode in [Mode::Read, Mode::Write] {
@@ -318,7 +366,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Rule 6. Units that never opened their port explain it, if there are any.
+    /// Rule 7. Units that never opened their port explain it, if there are any.
     fn suspect_unwritten(&mut self, now: Instant) {
         if self.plan.file.is_none() || self.file_written || !matches!(self.phase, Phase::Running) {
             return;
@@ -388,7 +436,8 @@ impl<'a> Supervisor<'a> {
             Phase::Running => return Verdict { status: 0, message: None },
             Phase::Suspicion { cause, .. } | Phase::Ending { cause, .. } | Phase::Killing { cause } => cause,
         };
-        let others = self.processes.iter().filter(|p| p.ended_by_run).count();
+        // A rank that has not started is nobody.
+        let others = self.processes.iter().filter(|p| p.ended_by_run && p.pid != 0).count();
         let message = match cause {
             Cause::Signal(signal) => {
                 let name = signal_name(*signal);
