@@ -2,6 +2,8 @@
 //!
 //! Nothing is started or created here; everything that can be refused before a start is refused here.
 
+mod check;
+
 use super::pipeline::{Pipeline, Stage};
 use super::stats::Mode;
 use polyduct::Target;
@@ -377,14 +379,14 @@ impl Plan {
         for (k, stage) in pipeline.stages.iter().enumerate() {
             for command in stage.launcher.iter().flat_map(|words| words.first()).chain(stage.command.first())
             {
-                check_command(k, command, &stage.env, directory)?;
+                check::command(k, command, &stage.env, directory)?;
             }
         }
         let is_file = |f: &&String| !f.starts_with(STORE);
         let input = pipeline.input.as_ref().filter(is_file);
         let input = input.map(|f| opened(pipeline.stages.first(), f, directory));
         if let Some((path, is_dir)) = &input {
-            check_input(path, *is_dir).map_err(|source| PlanError::Input { path: path.clone(), source })?;
+            check::input(path, *is_dir).map_err(|source| PlanError::Input { path: path.clone(), source })?;
         }
         if let Some(file) = pipeline.output.as_ref().filter(is_file) {
             let (path, is_dir) = opened(pipeline.stages.last(), file, directory);
@@ -393,7 +395,7 @@ impl Plan {
             if plain && same() == Some(true) {
                 return Err(PlanError::SameFile { path });
             }
-            check_output(&path, is_dir).map_err(|reason| PlanError::Output { path, reason })?;
+            check::output(&path, is_dir).map_err(|reason| PlanError::Output { path, reason })?;
         }
         Ok(())
     }
@@ -436,71 +438,6 @@ fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
         ("POLYDUCT_UNIT".to_owned(), unit.to_string()),
         ("POLYDUCT_UNITS".to_owned(), units.to_string()),
     ]
-}
-
-fn check_command(
-    stage: usize,
-    command: &str,
-    env: &[(String, String)],
-    directory: &Path,
-) -> Result<(), PlanError> {
-    let own_path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, v)| v.clone().into());
-    let candidates: Vec<PathBuf> = if command.contains('/') {
-        vec![directory.join(command)]
-    } else {
-        let path = own_path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
-        std::env::split_paths(&path).map(|dir| directory.join(dir).join(command)).collect()
-    };
-    let mut refused = None;
-    for candidate in candidates {
-        if candidate.is_dir() {
-            refused.get_or_insert(io::Error::from(io::ErrorKind::IsADirectory));
-            continue;
-        }
-        match rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
-            Err(e) => {
-                refused.get_or_insert(e.into());
-            }
-        }
-    }
-    let command = command.to_owned();
-    // A directory on PATH that happens to have the command's name is not what was meant.
-    match refused.filter(|e| command.contains('/') || e.kind() != io::ErrorKind::IsADirectory) {
-        Some(source) => Err(PlanError::NotExecutable { stage, command, source }),
-        None if command.starts_with('$') || command.starts_with('~') => Err(PlanError::NotFound {
-            stage,
-            command,
-            hint: " (nothing is expanded in a pipeline: see --help)",
-        }),
-        None => Err(PlanError::NotFound { stage, command, hint: "" }),
-    }
-}
-
-fn check_input(path: &Path, is_dir: bool) -> io::Result<()> {
-    match (path.metadata()?.is_dir(), is_dir) {
-        (true, false) => return Err(io::ErrorKind::IsADirectory.into()),
-        (false, true) => return Err(io::ErrorKind::NotADirectory.into()),
-        _ => {}
-    }
-    Ok(rustix::fs::access(path, rustix::fs::Access::READ_OK)?)
-}
-
-fn check_output(path: &Path, is_dir: bool) -> Result<(), String> {
-    let access = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    match (path.is_dir(), is_dir) {
-        (true, false) => return Err("it is a directory".into()),
-        (false, true) if path.exists() => return Err("it is not a directory".into()),
-        _ => {}
-    }
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    match directory.metadata() {
-        Err(e) => Err(format!("{}: {}", directory.display(), e)),
-        Ok(m) if !m.is_dir() => Err(format!("{} is no directory", directory.display())),
-        Ok(_) if path.exists() => access(path).map_err(|e| io::Error::from(e).to_string()),
-        Ok(_) => access(directory).map_err(|e| format!("{}: {}", directory.display(), io::Error::from(e))),
-    }
 }
 
 #[cfg(test)]

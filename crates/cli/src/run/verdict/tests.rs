@@ -1,6 +1,7 @@
 use super::super::pipeline::Pipeline;
 use super::super::plan::Site;
 use super::*;
+use std::path::Path;
 
 fn plan(text: &str) -> Plan {
     let site = Site { run: "r", polyduct: Path::new("/p"), directory: Path::new("/") };
