@@ -12,11 +12,12 @@ from jobs import COMMAND, HERE, LIBRARIES, Programs, tool
 def program(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     """The programs of this folder, compiled for each library."""
     made, folder = {}, tmp_path_factory.mktemp("programs")
-    flags = subprocess.run([COMMAND, "config", "--cflags", "--libs"], capture_output=True, text=True, check=True)
+    ask = [COMMAND, "config", "--cflags", "--libs"]
+    flags = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()
     for library in LIBRARIES:
         for source in HERE.glob("*.c"):
             out = made[library, source.stem] = folder / f"{source.stem}.{library}"
             compiler = tool(library, "mpicc")
-            own = flags.stdout.split() if "polyduct.h" in source.read_text() else []
+            own = flags if "polyduct.h" in source.read_text() else []
             subprocess.run([compiler, "-O2", "-Wall", "-Werror", source, *own, "-o", out], check=True)
     return made

@@ -31,7 +31,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **root, **more}
 
 
-def run(library: str, ranks: int, *command: object, seconds: float = 120, cwd: Path | None = None, **more: str) -> str:
+def run(
+    library: str, ranks: int, *command: object, seconds: float = 120, cwd: Path | None = None, **more: str
+) -> str:
     done = subprocess.run(
         mpirun(library, ranks, *command),
         env=environment(**more),
@@ -45,5 +47,5 @@ def run(library: str, ranks: int, *command: object, seconds: float = 120, cwd: P
 
 
 def segments() -> set[str]:
-    """Files of shared memory but those by which MPICH itself starts, which it leaves where a rank is killed."""
+    """Files of shared memory but those by which MPICH starts, which it leaves where a rank is killed."""
     return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("mpich_shm")}

@@ -1,6 +1,6 @@
-/* C = A B. Rows of A are scattered; of B each rank has some, which go round the ring while it multiplies by those
- * that it has; rows of C are gathered, and must be those of the product as the textbook has it, exactly: all
- * numbers are small integers. The side need not be a multiple of the ranks. */
+/* C = A B. Rows of A are scattered; of B each rank has some, which go round the ring while it multiplies
+ * by those that it has; rows of C are gathered, and must be those of the product as the textbook has it,
+ * exactly: all numbers are small integers. The side need not be a multiple of the ranks. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

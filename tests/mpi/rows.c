@@ -1,6 +1,6 @@
-/* Ranks of a stage of a pipeline: each writes its rows of an array, step after step, with a word from the rank on its
- * left in them. Then all end; or with "wait" they say who they are, and wait for a message that never comes; or with
- * "fail" the last one ends with status 7 while the others wait. */
+/* Ranks of a stage of a pipeline: each writes its rows of an array, step after step, with a word from the
+ * rank on its left in them. Then all end; or with "wait" they say who they are, and wait for a message
+ * that never comes; or with "fail" the last one ends with status 7 while the others wait. */
 #include <mpi.h>
 #include <polyduct.h>
 #include <stdio.h>

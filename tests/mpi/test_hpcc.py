@@ -1,4 +1,4 @@
-"""HPC Challenge, as Debian has it, over polyduct: solving, transposing, random access, transforms, bandwidth."""
+"""HPC Challenge, as Debian has it: solving, transposing, random access, transforms, bandwidth."""
 
 from __future__ import annotations
 

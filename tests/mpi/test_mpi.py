@@ -33,13 +33,16 @@ def test_every_byte_arrives_by_the_network(library: str, trusted: str, program: 
 
 @pytest.mark.parametrize("library", ["openmpi", "debian"])
 def test_nothing_of_open_mpi_goes_another_way(library: str, program: Programs) -> None:
-    """Where the provider is not found, nothing starts: there is no other way that it could have taken quietly."""
+    """Where the provider is not found, nothing starts: it has no other way that it could take quietly."""
     for nowhere in [{"FI_PROVIDER_PATH": "/nowhere"}, {"OMPI_MCA_btl": "self"}]:
         plain = mpirun(library, 2, program[library, "exchange"])
-        settings = subprocess.run([*plain[:2], "--explain", plain[2]], capture_output=True, text=True, check=True)
+        ask = [*plain[:2], "--explain", plain[2]]
+        settings = subprocess.run(ask, capture_output=True, text=True, check=True)
         unset = "".join(f"export {name}={value}\n" for name, value in nowhere.items())
         script = f"{settings.stdout}\n{unset}\nexec {' '.join(plain[2:])}"
-        done = subprocess.run(["sh", "-c", script], env=environment(), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", script], env=environment(), capture_output=True, text=True, timeout=60
+        )
         assert done.returncode != 0, (nowhere, done.stdout)
 
 

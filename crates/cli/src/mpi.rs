@@ -101,8 +101,8 @@ impl Settings {
         &self.environment
     }
 
-    /// A launcher with its arguments, and those that a stage of a pipeline needs: more ranks than cores are usual
-    /// there, as other stages are.
+    /// A launcher with its arguments, and those that a stage of a pipeline needs: more ranks than cores are
+    /// as usual there as more units.
     pub fn of_a_stage(&self, command: &[String]) -> Vec<OsString> {
         let many = (self.library == Library::OpenMpi).then_some("--oversubscribe");
         let own = self.forwarding().into_iter().chain(many).map(OsString::from);
@@ -124,9 +124,10 @@ impl Settings {
         })?;
         if let Some(device) = device_without_libfabric(&said) {
             return Err(format!(
-                "{shown} is of a {} {version} that was built without libfabric (its device is {device}), so its \
-                 messages cannot go over polyduct; expected one whose device names ofi, as the package mpich of \
-                 PyPI has it",
+                "{shown} belongs to {} {version}, which was built without libfabric (its device is \
+                 {device}), so \
+                 no setting has its messages go over polyduct; expected one whose device names ofi, as \
+                 the package mpich of PyPI does",
                 library.name()
             ));
         }
@@ -180,8 +181,8 @@ impl Library {
     fn own(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Library::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
-            // Its own ways to remote memory are not tried, nor complained about. Distributions' own settings have it
-            // leave out what uses libfabric, which these go before.
+            // Its own ways to remote memory are not tried, nor complained about. Distributions' own settings
+            // have it leave out what uses libfabric; these go before them.
             Library::OpenMpi => &[
                 ("OMPI_MCA_pml", "cm"),
                 ("OMPI_MCA_mtl", "ofi"),
@@ -211,8 +212,8 @@ fn recognise(said: &str) -> Option<(Library, String)> {
     None
 }
 
-/// What MPICH sends by, where its launcher says how it was built and libfabric (`ofi`) is not in it. A device that
-/// names no network is built with libfabric.
+/// What MPICH sends by, where its launcher says how it was built and libfabric (`ofi`) is not in it. A device
+/// that names no network is built with libfabric.
 fn device_without_libfabric(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("--with-device=")?;
     let device = rest.split([' ', '\'', '\n']).next()?;
@@ -262,5 +263,11 @@ mod tests {
             "# MPICH 5.0.2 over polyduct\nexport FI_PROVIDER_PATH='/it'\\''s/here'\n"
         );
         assert!(settings.words(false).ends_with("one host, since POLYDUCT_JOB_KEY is not set"));
+        let command = ["mpirun", "-n", "4", "a"].map(String::from);
+        assert_eq!(settings.of_a_stage(&command), command.clone().map(OsString::from));
+        let open = Settings { library: Library::OpenMpi, ..settings };
+        let words: Vec<_> = open.of_a_stage(&command).into_iter().map(|w| w.into_string().unwrap()).collect();
+        let more = words.join(" ");
+        assert!(more.starts_with("mpirun -x FI_PROVIDER_PATH") && more.ends_with("--oversubscribe -n 4 a"));
     }
 }

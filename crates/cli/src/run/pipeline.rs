@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! pipeline = stage ( '|' stage )*
-//! stage    = ( '<' file | '>' file | NAME=value | -n COUNT | --mpi | --mpi=LAUNCHER )* word ( word | '<' file | '>' file )*
+//! stage    = ( '<' file | '>' file | option )* word ( word | '<' file | '>' file )*
+//! option   = NAME=value | -n COUNT | --mpi | --mpi=LAUNCHER
 //! ```
 //!
 //! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the
@@ -32,8 +33,8 @@ pub struct Pipeline {
 pub struct Stage {
     /// `-n N`: that many processes of a parallel program. None: a plain Unix program.
     pub units: Option<u32>,
-    /// `--mpi`: the words of MPI's launcher, which starts the units as its ranks; never empty, and nor is the first.
-    /// Only where there are units.
+    /// `--mpi`: the words of MPI's launcher, which starts the units as its ranks; never empty, and nor is the
+    /// first. Only where there are units.
     pub launcher: Option<Vec<String>>,
     /// Leading `NAME=value`.
     pub env: Vec<(String, String)>,

@@ -1,8 +1,8 @@
 //! One rank of a stage that MPI's launcher starts, a hidden subcommand of this same binary.
 //!
-//! The launcher starts this instead of the program, and this starts the program: as the unit that MPI says, and under
-//! the eyes of the run, which the launcher would only tell that something failed. It ends as the program did, so
-//! that the launcher does what it always does.
+//! The launcher starts this instead of the program, and this starts the program: as the unit that MPI says,
+//! and under the eyes of the run, which the launcher would only tell that something failed. It ends as the
+//! program did, so that the launcher does what it always does.
 
 use super::plan::OWN_VARIABLES;
 use super::stats::{RankNotice, RankState};

@@ -15,7 +15,8 @@
 //!    opened its port is a failure while somebody waits there, for nobody can come in its place; where nobody
 //!    waits it is none. A death or an error exit wins over it within [`WINDOW`].
 //! 6. Where one rank of MPI's has failed, its launcher ends the others and fails: how they end says nothing.
-//!    A launcher that ends takes with it those ranks that have not said how they ended.
+//!    A launcher that ends takes with it those ranks that have not said how they ended; where it ends well and
+//!    a rank has not even started, that is a failure.
 //! 7. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
 //!    takes the file because the run succeeded would take stale data.
 
@@ -67,6 +68,10 @@ enum Cause {
     Unopened {
         process: usize,
         mode: Mode,
+    },
+    /// Its launcher succeeded without it.
+    Unstarted {
+        process: usize,
     },
     /// All succeeded, but [`Plan::file`] is not written.
     Unwritten,
@@ -229,6 +234,7 @@ impl<'a> Supervisor<'a> {
             }
             _ => {}
         }
+        self.suspect_unstarted(now, &ends);
         self.suspect_absent(now);
         if self.is_finished() {
             self.suspect_unwritten(now);
@@ -236,7 +242,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Takes in the end of a process, and of what ends with it; adds those to `seen` that had not ended before.
+    /// Takes in the end of a process, and of what ends with it; `seen` gets those that had not ended before.
     fn handle_end(&mut self, process: usize, end: End, seen: &mut Vec<(usize, End)>) {
         if self.processes[process].end.is_some() {
             return;
@@ -368,6 +374,18 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Rule 6, its end.
+    fn suspect_unstarted(&mut self, now: Instant, ends: &[(usize, End)]) {
+        let missing = ends.iter().find(|&&(process, end)| {
+            let watched = &self.processes[process];
+            self.plan.processes[process].launched_by.is_some()
+                && (watched.pid, end, watched.excused) == (0, End::Exit(0), false)
+        });
+        if let (Phase::Running, Some(&(process, _))) = (&self.phase, missing) {
+            self.suspect(now, Cause::Unstarted { process });
+        }
+    }
+
     /// Rule 7. Units that never opened their port explain it, if there are any.
     fn suspect_unwritten(&mut self, now: Instant) {
         if self.plan.file.is_none() || self.file_written || !matches!(self.phase, Phase::Running) {
@@ -391,7 +409,7 @@ impl<'a> Supervisor<'a> {
                 let k = self.plan.meeting(process, mode);
                 !self.processes[process].excused && k.is_some_and(|k| !self.meetings[k].open)
             }
-            Cause::Unwritten | Cause::Signal(_) | Cause::Timeout(_) => true,
+            Cause::Unstarted { .. } | Cause::Unwritten | Cause::Signal(_) | Cause::Timeout(_) => true,
         };
         if stands {
             return;
@@ -451,12 +469,16 @@ impl<'a> Supervisor<'a> {
             }
             Cause::Failure { process, end } => self.failure_message(*process, *end, others),
             Cause::Unopened { process, mode } => Some(self.unopened_message(*process, *mode, others)),
+            Cause::Unstarted { process } => {
+                let who = self.plan.describe(*process);
+                Some(format!("{who} was never started: its launcher ended without it{}", ended(others, "")))
+            }
             Cause::Unwritten => Some(self.unwritten_message()),
         };
         let status = match cause {
             Cause::Signal(signal) => 128 + *signal,
             Cause::Timeout(_) => 124,
-            Cause::Unopened { .. } | Cause::Unwritten => 1,
+            Cause::Unopened { .. } | Cause::Unstarted { .. } | Cause::Unwritten => 1,
             Cause::Failure { end: End::Exit(code), .. } => *code,
             Cause::Failure { end: End::Signal(signal), .. } => 128 + *signal,
         };

@@ -142,7 +142,8 @@ proptest! {
         stages in prop::collection::vec(any_stage(), 1..3),
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any_text()), 1..4),
     ) {
-        let mut text: Vec<char> = Pipeline { input: None, stages, output: None }.to_string().chars().collect();
+        let text = Pipeline { input: None, stages, output: None }.to_string();
+        let mut text: Vec<char> = text.chars().collect();
         for (at, gone, come) in edits {
             let at = at.index(text.len() + 1);
             let end = (at + gone).min(text.len());

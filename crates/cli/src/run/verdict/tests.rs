@@ -366,6 +366,13 @@ fn a_launcher_ends_its_ranks_too() {
     let text = "the launcher of stage 0 (a) (pid 100) exited with status 213; ended the other 1 process";
     assert_eq!(c.message(), (213, text.into()));
 
+    // It did not start all of them, and is content.
+    let mut c = Case::new(&plan);
+    c.s.handle_rank(2, 0);
+    assert_eq!(c.ends(1, &[(1, Exit(0)), (0, Exit(0)), (3, Exit(0))]), None);
+    let text = "stage 0 (a) unit 1 was never started: its launcher ended without it";
+    assert_eq!(c.message(), (1, text.into()));
+
     // A rank that opened no port is missed by who waits there; what comes late of it is old.
     let mut c = Case::new(&plan);
     c.port(1, 3, Mode::Read, Port::Opening);
