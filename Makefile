@@ -15,7 +15,7 @@ help:
 	@echo 'make demo     set up, then run the main job on real data and draw it'
 	@echo 'make test     set up, then run every test'
 	@echo 'make test-torch  the tests with torch, JAX and others, which are installed aside (some GB)'
-	@echo 'make test-mpi  MPI programs over polyduct, and mpi4py'\''s own tests (MPICH and Open MPI are installed aside)'
+	@echo 'make test-mpi  MPI programs over polyduct (two MPIs are installed aside, those of Debian by apt-get)'
 	@echo 'make test-aarch64  the tests of layouts and kernels on an emulated ARM processor (says what it needs)'
 	@echo 'make bench    set up the peers aside, measure, print ratios against them and the limits of this machine'
 	@echo 'make bench-plots  draw LogP signatures and overlap into out/'
@@ -95,8 +95,12 @@ $(TORCH)/installed: $(RUST) pyproject.toml $(PYTHONS)
 	$(TORCH)/bin/pip install --quiet --disable-pip-version-check '.[test,torch,libraries]'
 	@touch $@
 
-# MPI programs over polyduct: two MPI libraries, each with mpi4py, and the tests of mpi4py's source.
+# MPI programs over polyduct: two MPI libraries, each with mpi4py, and the tests of mpi4py's source; Debian's
+# Open MPI, an application of Debian's, and its MPICH. The tests call Debian's by names that no other MPI has.
+DEBIAN_MPI := openmpi-bin libopenmpi-dev hpcc mpich libmpich-dev
 test-mpi: build .venv-mpich/installed .venv-openmpi/installed
+	dpkg -s $(DEBIAN_MPI) >/dev/null 2>&1 || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN_MPI); }
 	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=900 tests/mpi
 
 .venv-%/installed:

@@ -79,6 +79,9 @@ enum Command {
     /// Start one process of a run.
     #[command(hide = true)]
     Launch(run::LaunchArgs),
+    /// Be one rank of a run's MPI program.
+    #[command(hide = true)]
+    Rank(run::RankArgs),
     /// End the processes of a run that died.
     #[command(hide = true)]
     Keeper,
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::BenchUnit(args) => bench::unit(&args),
         Command::Launch(args) => run::launch(&args),
+        Command::Rank(args) => run::rank(&args),
         Command::Keeper => run::keeper(),
     };
     ExitCode::from(status)

@@ -48,7 +48,7 @@ enum Library {
 
 /// What a launcher is told.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Settings {
+pub struct Settings {
     library: Library,
     version: String,
     environment: BTreeMap<&'static str, String>,
@@ -56,8 +56,7 @@ struct Settings {
 
 /// Does it; gives the exit status where nothing was started.
 pub fn mpi(args: &MpiArgs) -> u8 {
-    let settings = provider().and_then(|path| Settings::of(&args.command[0], path));
-    let settings = match settings {
+    let settings = match Settings::find(&args.command[0]) {
         Ok(settings) => settings,
         Err(why) => {
             say!("polyduct: {why}");
@@ -70,7 +69,7 @@ pub fn mpi(args: &MpiArgs) -> u8 {
     }
     say!("polyduct: {}", settings.words(std::env::var_os("POLYDUCT_JOB_KEY").is_some()));
     let mut command = Command::new(&args.command[0]);
-    command.args(settings.forwarding()).args(&args.command[1..]).envs(&settings.environment);
+    command.args(settings.forwarding()).args(&args.command[1..]).envs(settings.environment());
     let error = command.exec();
     say!("polyduct: {}: {error}", args.command[0].display());
     127
@@ -89,6 +88,28 @@ pub fn provider() -> Result<PathBuf, String> {
 }
 
 impl Settings {
+    /// Those for a launcher, which is asked what it is of.
+    ///
+    /// # Errors
+    /// In words: it is none that is known, or its MPI cannot use libfabric; or the provider is not there.
+    pub fn find(launcher: &OsStr) -> Result<Settings, String> {
+        Settings::of(launcher, provider()?)
+    }
+
+    /// What its environment has beside ours.
+    pub fn environment(&self) -> &BTreeMap<&'static str, String> {
+        &self.environment
+    }
+
+    /// A launcher with its arguments, and those that a stage of a pipeline needs: more ranks than cores are
+    /// as usual there as more units.
+    pub fn of_a_stage(&self, command: &[String]) -> Vec<OsString> {
+        let many = (self.library == Library::OpenMpi).then_some("--oversubscribe");
+        let own = self.forwarding().into_iter().chain(many).map(OsString::from);
+        let mut words = command.iter().map(OsString::from);
+        words.next().into_iter().chain(own).chain(words).collect()
+    }
+
     fn of(launcher: &OsStr, provider: PathBuf) -> Result<Settings, String> {
         let shown = launcher.display();
         let output = Command::new(launcher).arg("--version").output();
@@ -101,6 +122,15 @@ impl Settings {
                  {first:?}; expected mpirun or mpiexec, and then its arguments"
             )
         })?;
+        if let Some(device) = device_without_libfabric(&said) {
+            return Err(format!(
+                "{shown} belongs to {} {version}, which was built without libfabric (its device is \
+                 {device}), so \
+                 no setting has its messages go over polyduct; expected one whose device names ofi, as \
+                 the package mpich of PyPI does",
+                library.name()
+            ));
+        }
         let folder = provider.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         let mut environment =
             BTreeMap::from([("FI_PROVIDER_PATH", folder), ("FI_PROVIDER", "polyduct".to_owned())]);
@@ -151,8 +181,14 @@ impl Library {
     fn own(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Library::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
-            // Its way over UCX to remote memory is not tried, nor complained about.
-            Library::OpenMpi => &[("OMPI_MCA_pml", "cm"), ("OMPI_MCA_mtl", "ofi"), ("OMPI_MCA_osc", "^ucx")],
+            // Its own ways to remote memory are not tried, nor complained about. Distributions' own settings
+            // have it leave out what uses libfabric; these go before them.
+            Library::OpenMpi => &[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_btl", "ofi,self"),
+                ("OMPI_MCA_osc", "^ucx,pt2pt"),
+            ],
         }
     }
 }
@@ -163,14 +199,26 @@ fn recognise(said: &str) -> Option<(Library, String)> {
         let number = text.split_whitespace().next()?;
         number.starts_with(|c: char| c.is_ascii_digit()).then(|| number.to_owned())
     };
-    if let Some((_, rest)) = said.split_once("(Open MPI)") {
-        return Some((Library::OpenMpi, number(rest)?));
+    // The second is what it says where it is called by another name than mpirun.
+    for own in ["(Open MPI)", "(OpenRTE)"] {
+        if let Some((_, rest)) = said.split_once(own) {
+            return Some((Library::OpenMpi, number(rest)?));
+        }
     }
     if said.contains("HYDRA") {
         let (_, rest) = said.split_once("Version:")?;
         return Some((Library::Mpich, number(rest)?));
     }
     None
+}
+
+/// What MPICH sends by, where its launcher says how it was built and libfabric (`ofi`) is not in it. A device
+/// that names no network is built with libfabric.
+fn device_without_libfabric(said: &str) -> Option<&str> {
+    let (_, rest) = said.split_once("--with-device=")?;
+    let device = rest.split([' ', '\'', '\n']).next()?;
+    let has_it = device == "ch4" || device.split([':', ',']).any(|part| part == "ofi");
+    (!has_it).then_some(device)
 }
 
 #[cfg(test)]
@@ -181,11 +229,28 @@ mod tests {
     fn launchers_are_known_by_what_they_say() {
         let open = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n";
         assert_eq!(recognise(open), Some((Library::OpenMpi, "4.1.4".into())));
+        let called_otherwise = "mpirun.openmpi (OpenRTE) 4.1.4\n";
+        assert_eq!(recognise(called_otherwise), Some((Library::OpenMpi, "4.1.4".into())));
         let hydra =
             "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: x\n";
         assert_eq!(recognise(hydra), Some((Library::Mpich, "5.0.2".into())));
         for other in ["", "slurm 23.02", "mpirun (Open MPI)", "HYDRA build details:"] {
             assert_eq!(recognise(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_mpich_without_libfabric_is_known_by_its_device() {
+        let options =
+            |device: &str| format!("Configure options:    '--with-hwloc' '{device}' 'CFLAGS=-O2'\n");
+        for device in ["ch4:ucx", "ch3", "ch3:nemesis"] {
+            let said = options(&format!("--with-device={device}"));
+            assert_eq!(device_without_libfabric(&said), Some(device));
+        }
+        let plain = "Configure options:  --with-device=ch4:ucx,ofi --with-pm=hydra";
+        for said in [plain, &options("--with-device=ch4:ofi"), &options("--with-device=ch4"), &options("--x")]
+        {
+            assert_eq!(device_without_libfabric(said), None, "{said}");
         }
     }
 
@@ -198,5 +263,11 @@ mod tests {
             "# MPICH 5.0.2 over polyduct\nexport FI_PROVIDER_PATH='/it'\\''s/here'\n"
         );
         assert!(settings.words(false).ends_with("one host, since POLYDUCT_JOB_KEY is not set"));
+        let command = ["mpirun", "-n", "4", "a"].map(String::from);
+        assert_eq!(settings.of_a_stage(&command), command.clone().map(OsString::from));
+        let open = Settings { library: Library::OpenMpi, ..settings };
+        let words: Vec<_> = open.of_a_stage(&command).into_iter().map(|w| w.into_string().unwrap()).collect();
+        let more = words.join(" ");
+        assert!(more.starts_with("mpirun -x FI_PROVIDER_PATH") && more.ends_with("--oversubscribe -n 4 a"));
     }
 }

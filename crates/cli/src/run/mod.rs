@@ -6,6 +6,7 @@ mod names;
 mod pipeline;
 mod plan;
 mod prefix;
+mod rank;
 mod start;
 mod stats;
 mod strays;
@@ -14,6 +15,7 @@ mod verdict;
 mod words;
 
 pub use launch::{keeper, launch, LaunchArgs};
+pub use rank::{rank, RankArgs};
 pub use verdict::READER_GONE;
 
 use crate::text::{caret, Colour};
@@ -35,6 +37,10 @@ Examples:
 The pipeline:
   -n N COMMAND     N processes of a parallel program, 4096 at most. Each opens \"-\" to read from
                    the stage before it and \"-\" to write to the stage after it.
+  -n N --mpi COMMAND
+                   N ranks of an MPI program, started by mpirun over polyduct (see polyduct mpi);
+                   each rank is a unit. --mpi=mpirun.openmpi is another launcher, and arguments
+                   of its own are quoted with it: --mpi='mpirun --bind-to none'.
   COMMAND          a plain Unix program, on ordinary pipes. Between it and a parallel stage the
                    bytes of the row-major array flow, step after step. What it gives is one .npy
                    array after another, or plain bytes whose shape and type the parallel stage
@@ -154,7 +160,8 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     let colour = Colour::Auto.on(&io::stdout());
     let printer = prefix::Printer::start(plan, std::mem::take(&mut started.outputs), colour)
         .or_cannot(|| "print what the processes write".into())?;
-    let pids: Vec<u32> = started.children.iter().map(|c| c.id()).collect();
+    let pids: Vec<u32> =
+        started.children.iter().map(|c| c.as_ref().map_or(0, |running| running.child.id())).collect();
     let mut collector = stats::Collector::new(wants_figures);
     let mut supervisor = verdict::Supervisor::new(plan, &pids, args.grace, args.timeout, begin);
     supervise::supervise(plan, &mut started, &mut signals, &mut supervisor, &mut collector, &file)?;
@@ -173,6 +180,7 @@ fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<d
     }
     if wants_figures {
         let text = pipeline.to_string();
+        let pids: Vec<u32> = supervisor.pids().collect();
         let report =
             stats::Report::new(text, plan, collector, verdict.status, wall, &pids, supervisor.ends());
         if args.stats {
@@ -200,6 +208,7 @@ fn describe(plan: &Plan) -> String {
     for process in &plan.processes {
         let who = match process.role {
             Role::Unit => format!("{}.{}", process.stage, process.unit),
+            Role::Launcher => format!("{} mpi", process.stage),
             Role::Plain => format!("{}", process.stage),
             Role::PumpIn | Role::PumpOut => format!("{} pump", process.stage),
         };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! pipeline = stage ( '|' stage )*
-//! stage    = ( '<' file | '>' file | NAME=value | -n COUNT )* word ( word | '<' file | '>' file )*
+//! stage    = ( '<' file | '>' file | option )* word ( word | '<' file | '>' file )*
+//! option   = NAME=value | -n COUNT | --mpi | --mpi=LAUNCHER
 //! ```
 //!
 //! `<` belongs to the first stage, `>` to the last. Printing a [`Pipeline`] gives text that parses to the
@@ -32,6 +33,9 @@ pub struct Pipeline {
 pub struct Stage {
     /// `-n N`: that many processes of a parallel program. None: a plain Unix program.
     pub units: Option<u32>,
+    /// `--mpi`: the words of MPI's launcher, which starts the units as its ranks; never empty, and nor is the
+    /// first. Only where there are units.
+    pub launcher: Option<Vec<String>>,
     /// Leading `NAME=value`.
     pub env: Vec<(String, String)>,
     /// The command and its arguments; never empty, and the command itself is not the empty word.
@@ -67,6 +71,14 @@ pub enum PipelineError {
     BadCount { at: usize, found: String },
     #[error("-n is given twice for this stage")]
     DuplicateCount { at: usize },
+    #[error("--mpi needs a number of ranks, such as -n 4 --mpi ./solver")]
+    LauncherWithoutCount { at: usize },
+    #[error(
+        "`{found}` is no launcher with its arguments, such as --mpi=mpirun or --mpi='mpirun --bind-to none'"
+    )]
+    BadLauncher { at: usize, found: String },
+    #[error("--mpi is given twice for this stage")]
+    DuplicateLauncher { at: usize },
     #[error("`{operator}` needs a file name")]
     MissingFile { at: usize, operator: char },
     #[error("`{operator}` is given twice")]
@@ -93,6 +105,9 @@ impl PipelineError {
             | MissingCount { at }
             | BadCount { at, .. }
             | DuplicateCount { at }
+            | LauncherWithoutCount { at }
+            | BadLauncher { at, .. }
+            | DuplicateLauncher { at }
             | MissingFile { at, .. }
             | DuplicateFile { at, .. }
             | InputNotFirst { at }
@@ -106,6 +121,7 @@ impl PipelineError {
 #[derive(Default)]
 struct Draft {
     units: Option<u32>,
+    launcher: Option<(usize, Vec<String>)>,
     env: Vec<(String, String)>,
     command: Vec<String>,
     input: Option<(usize, String)>,
@@ -139,7 +155,13 @@ impl Pipeline {
                 }
                 pipeline.output = Some(file);
             }
-            pipeline.stages.push(Stage { units: draft.units, env: draft.env, command: draft.command });
+            let launcher = draft.launcher.map(|(_, words)| words);
+            pipeline.stages.push(Stage {
+                units: draft.units,
+                launcher,
+                env: draft.env,
+                command: draft.command,
+            });
             if next.is_empty() {
                 return Ok(pipeline);
             }
@@ -180,6 +202,11 @@ impl Draft {
                                 _ => return Err(PipelineError::MissingCount { at: word.at }),
                             },
                         });
+                    } else if let Some(words) = launcher_option(word)? {
+                        if draft.launcher.is_some() {
+                            return Err(PipelineError::DuplicateLauncher { at: word.at });
+                        }
+                        draft.launcher = Some((word.at, words));
                     } else if word.text.is_empty() {
                         return Err(PipelineError::EmptyCommand { at: word.at });
                     } else {
@@ -191,7 +218,10 @@ impl Draft {
         if draft.command.is_empty() {
             return Err(PipelineError::NoCommand { at: end });
         }
-        Ok(draft)
+        match draft.launcher {
+            Some((at, _)) if draft.units.is_none() => Err(PipelineError::LauncherWithoutCount { at }),
+            _ => Ok(draft),
+        }
     }
 }
 
@@ -206,6 +236,31 @@ fn count_option(word: &Word) -> Option<Option<&str>> {
             let count = text.strip_prefix("-n")?;
             count.bytes().next().filter(u8::is_ascii_digit).map(|_| Some(count))
         }
+    }
+}
+
+/// What `--mpi` means where it says nothing else.
+const LAUNCHER: &str = "mpirun";
+
+/// `--mpi`, or `--mpi=` with the launcher and its arguments, which are split as the pipeline is.
+fn launcher_option(word: &Word) -> Result<Option<Vec<String>>, PipelineError> {
+    const OPTION: &str = "--mpi=";
+    if word.is_bare() && word.text == OPTION[..OPTION.len() - 1] {
+        return Ok(Some(vec![LAUNCHER.to_owned()]));
+    }
+    let Some(value) = word.text.strip_prefix(OPTION).filter(|_| word.bare >= OPTION.len()) else {
+        return Ok(None);
+    };
+    let bad = || PipelineError::BadLauncher { at: word.at, found: value.to_owned() };
+    let tokens = split(value).map_err(|_| bad())?;
+    let texts = tokens.into_iter().map(|token| match token {
+        Token::Word(word) => Ok(word.text),
+        _ => Err(bad()),
+    });
+    let words = texts.collect::<Result<Vec<String>, _>>()?;
+    match words.first() {
+        Some(first) if !first.is_empty() => Ok(Some(words)),
+        _ => Err(bad()),
     }
 }
 
@@ -240,12 +295,21 @@ impl fmt::Display for Stage {
         if let Some(units) = self.units {
             write!(f, "-n {units} ")?;
         }
+        match &self.launcher {
+            Some(words) if words[..] == [LAUNCHER] => write!(f, "--mpi ")?,
+            Some(words) => {
+                let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
+                write!(f, "--mpi={} ", quote(&words.join(" ")))?;
+            }
+            None => {}
+        }
         for (name, value) in &self.env {
             write!(f, "{name}={} ", quote(value))?;
         }
         for (i, word) in self.command.iter().enumerate() {
             // The command must not read as an option; `=` and quotes make `quote` add quotes by itself.
-            let text = if i == 0 && word.starts_with("-n") { quote_always(word) } else { quote(word) };
+            let is_option = word.starts_with("-n") || word.starts_with("--mpi");
+            let text = if i == 0 && is_option { quote_always(word) } else { quote(word) };
             write!(f, "{}{text}", if i == 0 { "" } else { " " })?;
         }
         Ok(())
@@ -268,180 +332,4 @@ impl fmt::Display for Pipeline {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn stage(units: Option<u32>, env: &[(&str, &str)], command: &[&str]) -> Stage {
-        Stage {
-            units,
-            env: env.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
-            command: command.iter().map(|w| w.to_string()).collect(),
-        }
-    }
-
-    #[test]
-    fn the_example() {
-        let p = Pipeline::parse("< in.npy -n 4 python a.py | -n 3 python b.py > out.npy").unwrap();
-        assert_eq!(p.input.as_deref(), Some("in.npy"));
-        assert_eq!(p.output.as_deref(), Some("out.npy"));
-        assert_eq!(
-            p.stages,
-            [stage(Some(4), &[], &["python", "a.py"]), stage(Some(3), &[], &["python", "b.py"])]
-        );
-        assert_eq!(p.to_string(), "< in.npy -n 4 python a.py | -n 3 python b.py > out.npy");
-    }
-
-    #[test]
-    fn options_and_assignments_come_before_the_command_only() {
-        let p = Pipeline::parse("A=1 -n2 B='x y' prog -n 3 C=4 <f").unwrap();
-        assert_eq!(p.stages, [stage(Some(2), &[("A", "1"), ("B", "x y")], &["prog", "-n", "3", "C=4"])]);
-        assert_eq!(p.input.as_deref(), Some("f"));
-        assert_eq!(Pipeline::parse("'-n' 3").unwrap().stages, [stage(None, &[], &["-n", "3"])]);
-        assert_eq!(Pipeline::parse("-np 3 x").unwrap().stages, [stage(Some(3), &[], &["x"])]);
-        assert_eq!(Pipeline::parse("-name x").unwrap().stages, [stage(None, &[], &["-name", "x"])]);
-    }
-
-    #[test]
-    fn the_limit_is_that_of_the_ports_and_the_help_names_it() {
-        let most = Pipeline::parse("-n 4096 a").unwrap();
-        assert_eq!(most.stages[0].units, Some(MAX_UNITS));
-        assert!(super::super::AFTER_HELP.contains(&format!("{MAX_UNITS} at most")));
-    }
-
-    #[test]
-    fn every_error_has_its_place() {
-        use PipelineError::*;
-        for (text, error) in [
-            ("", NoCommand { at: 0 }),
-            ("a | ", NoCommand { at: 4 }),
-            ("| a", NoCommand { at: 0 }),
-            ("a | -n 3 | b", NoCommand { at: 9 }),
-            ("A=1", NoCommand { at: 3 }),
-            ("'' x", EmptyCommand { at: 0 }),
-            ("a | -n", MissingCount { at: 4 }),
-            ("-n | a", MissingCount { at: 0 }),
-            ("-n 0 a", BadCount { at: 3, found: "0".into() }),
-            ("-n +4 a", BadCount { at: 3, found: "+4".into() }),
-            ("-n4x a", BadCount { at: 0, found: "4x".into() }),
-            ("-n 4097 a", BadCount { at: 3, found: "4097".into() }),
-            ("-n 99999999999 a", BadCount { at: 3, found: "99999999999".into() }),
-            ("-n 3 -n 4 a", DuplicateCount { at: 5 }),
-            ("a <", MissingFile { at: 2, operator: '<' }),
-            ("a > | b", MissingFile { at: 2, operator: '>' }),
-            ("a > ''", MissingFile { at: 2, operator: '>' }),
-            ("< a < b c", DuplicateFile { at: 4, operator: '<' }),
-            ("a | < f b", InputNotFirst { at: 4 }),
-            ("a > f | b", OutputNotLast { at: 2 }),
-        ] {
-            assert_eq!(Pipeline::parse(text), Err(error), "{text}");
-        }
-        assert_eq!(
-            Pipeline::parse(&["a"; MAX_STAGES + 1].join("|")),
-            Err(TooManyStages { at: 2 * MAX_STAGES })
-        );
-    }
-
-    fn any_word() -> impl Strategy<Value = String> {
-        prop_oneof![
-            "[a-z./-]{1,8}",
-            "[ -~]{1,8}",
-            "[^\0]{1,6}",
-            Just("-n".into()),
-            Just("-n4".into()),
-            Just("2".into()),
-            Just("A=b".into())
-        ]
-    }
-
-    fn any_stage() -> impl Strategy<Value = Stage> {
-        let value = prop_oneof![any_word(), Just(String::new())];
-        let env = prop::collection::vec(("[A-Za-z_][A-Za-z0-9_]{0,4}", value.clone()), 0..3);
-        let rest = prop::collection::vec(value, 0..4);
-        (prop::option::of(1..=MAX_UNITS), env, any_word(), rest).prop_map(|(units, env, first, rest)| Stage {
-            units,
-            env,
-            command: std::iter::once(first).chain(rest).collect(),
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn parse_undoes_print(
-            input in prop::option::of(any_word()),
-            stages in prop::collection::vec(any_stage(), 1..4),
-            output in prop::option::of(any_word()),
-        ) {
-            let pipeline = Pipeline { input, stages, output };
-            prop_assert_eq!(Pipeline::parse(&pipeline.to_string()), Ok(pipeline));
-        }
-
-        #[test]
-        fn any_text_is_read_or_refused_with_its_place(text in any_text()) {
-            check(&text)?;
-        }
-
-        #[test]
-        fn a_spoilt_pipeline_is_read_or_refused_with_its_place(
-            stages in prop::collection::vec(any_stage(), 1..3),
-            edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any_text()), 1..4),
-        ) {
-            let mut text: Vec<char> = Pipeline { input: None, stages, output: None }.to_string().chars().collect();
-            for (at, gone, come) in edits {
-                let at = at.index(text.len() + 1);
-                let end = (at + gone).min(text.len());
-                text.splice(at..end, come.chars().take(3));
-            }
-            check(&text.into_iter().collect::<String>())?;
-        }
-    }
-
-    /// Text of what matters to the language, and of anything else.
-    fn any_text() -> impl Strategy<Value = String> {
-        let piece = prop_oneof![
-            4 => "[-n0-9|<>'\"\\\\ a=&;()`$\t\n\0é]{1,4}",
-            1 => "\\PC{1,3}",
-            1 => Just("-n ".to_owned()),
-            1 => Just(" > a".to_owned()),
-            1 => Just(" | ".to_owned()),
-        ];
-        prop::collection::vec(piece, 0..10).prop_map(|pieces| pieces.concat())
-    }
-
-    /// What is read can be printed and read again; what is refused is refused for what stands at its place.
-    fn check(text: &str) -> Result<(), TestCaseError> {
-        let error = match Pipeline::parse(text) {
-            Ok(pipeline) => {
-                prop_assert!(!pipeline.stages.is_empty());
-                prop_assert_eq!(Pipeline::parse(&pipeline.to_string()), Ok(pipeline));
-                return Ok(());
-            }
-            Err(error) => error,
-        };
-        prop_assert!(text.is_char_boundary(error.at()) && error.at() <= text.len());
-        let here = &text[error.at()..];
-        // The end of a line may be hidden anywhere in a word.
-        let joined = here.replace("\\\n", "");
-        use PipelineError::*;
-        let fits = match &error {
-            UnclosedQuote { quote, .. } => here.starts_with(*quote),
-            TrailingBackslash { .. } => here == "\\",
-            Nul { .. } => here.starts_with('\0'),
-            Operator { operator, .. } => joined.starts_with(operator.as_str()),
-            NoCommand { .. } => here.is_empty() || here.starts_with('|'),
-            EmptyCommand { .. } => here.starts_with(['\'', '"']),
-            MissingCount { .. } | DuplicateCount { .. } => joined.starts_with("-n"),
-            // Behind an option, or in one word with it.
-            BadCount { found, .. } => {
-                let quoted = here.contains(['\'', '"', '\\']);
-                quoted || [found.clone(), format!("-n{found}")].iter().any(|word| here.starts_with(word))
-            }
-            MissingFile { operator, .. } | DuplicateFile { operator, .. } => here.starts_with(*operator),
-            InputNotFirst { .. } => here.starts_with('<'),
-            OutputNotLast { .. } => here.starts_with('>'),
-            TooManyStages { .. } => false,
-        };
-        prop_assert!(fits, "{:?}: {:?} at {:?}", text, error, here);
-        Ok(())
-    }
-}
+mod tests;

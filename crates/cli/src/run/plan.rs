@@ -2,6 +2,8 @@
 //!
 //! Nothing is started or created here; everything that can be refused before a start is refused here.
 
+mod check;
+
 use super::pipeline::{Pipeline, Stage};
 use super::stats::Mode;
 use polyduct::Target;
@@ -34,6 +36,8 @@ pub struct Process {
     /// Unit in the stage, from 0.
     pub unit: u32,
     pub role: Role,
+    /// The process that starts this one, which the run then does not; see [`Role::Launcher`].
+    pub launched_by: Option<usize>,
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
     pub stdin: Source,
@@ -45,6 +49,8 @@ pub struct Process {
 pub enum Role {
     /// One of the units of a parallel stage.
     Unit,
+    /// MPI's own, of a stage whose units are its ranks.
+    Launcher,
     /// A plain Unix program.
     Plain,
     /// Carries a plain stage's output into a port.
@@ -190,16 +196,40 @@ impl Plan {
             None => input.map(|p| p.display().to_string()),
         };
         let after = if k < self.links.len() { self.url(k) } else { output.map(|p| p.display().to_string()) };
+        let program = format!("{}-s{k}", site.run);
+        let mut common = vec![("POLYDUCT_DOMAIN".to_owned(), format!("{}-stage-{k}", site.run))];
+        common.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
+        common.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
+        let launched_by = stage.launcher.as_ref().map(|launcher| {
+            let mut command = launcher.clone();
+            let rank = [site.polyduct.display().to_string(), "rank".to_owned()];
+            command.extend(["-n".to_owned(), units.to_string()].into_iter().chain(rank));
+            command.extend(["--units".to_owned(), units.to_string(), "--".to_owned()]);
+            command.extend(stage.command.iter().cloned());
+            let own = stage.env.iter().cloned();
+            // Which of the units it is, each rank is told by MPI.
+            let program = [("POLYDUCT_PROGRAM".to_owned(), program.clone())];
+            self.processes.push(Process {
+                stage: k,
+                unit: 0,
+                role: Role::Launcher,
+                launched_by: None,
+                command,
+                env: own.chain(program).chain(common.iter().cloned()).collect(),
+                stdin: Source::Null,
+                stdout: Sink::Log,
+            });
+            self.processes.len() - 1
+        });
         for unit in 0..units {
             let mut env = stage.env.clone();
-            env.extend(identity(&format!("{}-s{k}", site.run), unit, units));
-            env.push(("POLYDUCT_DOMAIN".to_owned(), format!("{}-stage-{k}", site.run)));
-            env.extend(before.iter().map(|url| ("POLYDUCT_IN".to_owned(), url.clone())));
-            env.extend(after.iter().map(|url| ("POLYDUCT_OUT".to_owned(), url.clone())));
+            env.extend(identity(&program, unit, units));
+            env.extend(common.iter().cloned());
             self.processes.push(Process {
                 stage: k,
                 unit,
                 role: Role::Unit,
+                launched_by,
                 command: stage.command.clone(),
                 env,
                 stdin: Source::Null,
@@ -240,6 +270,7 @@ impl Plan {
                     stage: k,
                     unit: 0,
                     role: Role::PumpOut,
+                    launched_by: None,
                     command: pump("pump-out", url.clone()),
                     env: pump_env("in", "POLYDUCT_IN", url),
                     stdin: Source::Null,
@@ -261,6 +292,7 @@ impl Plan {
             stage: k,
             unit: 0,
             role: Role::Plain,
+            launched_by: None,
             command,
             env: stage.env.clone(),
             stdin,
@@ -271,6 +303,7 @@ impl Plan {
             stage: k,
             unit: 0,
             role: Role::PumpIn,
+            launched_by: None,
             command: pump("pump-in", url.clone()),
             env: pump_env("out", "POLYDUCT_OUT", url),
             stdin: Source::Pipe(pipe),
@@ -295,7 +328,7 @@ impl Plan {
     /// The processes that have ports, by the program and unit that they were named in their environment.
     pub fn by_name(&self) -> HashMap<(&str, u32), usize> {
         let name = |p: &'_ Process| p.env.iter().rposition(|(n, _)| n == "POLYDUCT_PROGRAM");
-        let named = self.processes.iter().enumerate();
+        let named = self.processes.iter().enumerate().filter(|(_, p)| p.role != Role::Launcher);
         named.filter_map(|(i, p)| Some(((p.env[name(p)?].1.as_str(), p.unit), i))).collect()
     }
 
@@ -322,6 +355,7 @@ impl Plan {
         let name = format!("stage {stage} ({})", self.commands[*stage]);
         match role {
             Role::Unit => format!("{name} unit {unit}"),
+            Role::Launcher => format!("the launcher of {name}"),
             Role::Plain => name,
             Role::PumpIn => format!("the pump behind {name}"),
             Role::PumpOut => format!("the pump before {name}"),
@@ -343,13 +377,16 @@ impl Plan {
             }
         }
         for (k, stage) in pipeline.stages.iter().enumerate() {
-            check_command(k, stage, directory)?;
+            for command in stage.launcher.iter().flat_map(|words| words.first()).chain(stage.command.first())
+            {
+                check::command(k, command, &stage.env, directory)?;
+            }
         }
         let is_file = |f: &&String| !f.starts_with(STORE);
         let input = pipeline.input.as_ref().filter(is_file);
         let input = input.map(|f| opened(pipeline.stages.first(), f, directory));
         if let Some((path, is_dir)) = &input {
-            check_input(path, *is_dir).map_err(|source| PlanError::Input { path: path.clone(), source })?;
+            check::input(path, *is_dir).map_err(|source| PlanError::Input { path: path.clone(), source })?;
         }
         if let Some(file) = pipeline.output.as_ref().filter(is_file) {
             let (path, is_dir) = opened(pipeline.stages.last(), file, directory);
@@ -358,7 +395,7 @@ impl Plan {
             if plain && same() == Some(true) {
                 return Err(PlanError::SameFile { path });
             }
-            check_output(&path, is_dir).map_err(|reason| PlanError::Output { path, reason })?;
+            check::output(&path, is_dir).map_err(|reason| PlanError::Output { path, reason })?;
         }
         Ok(())
     }
@@ -401,67 +438,6 @@ fn identity(program: &str, unit: u32, units: u32) -> [(String, String); 3] {
         ("POLYDUCT_UNIT".to_owned(), unit.to_string()),
         ("POLYDUCT_UNITS".to_owned(), units.to_string()),
     ]
-}
-
-fn check_command(stage: usize, spec: &Stage, directory: &Path) -> Result<(), PlanError> {
-    let command = &spec.command[0];
-    let own_path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, v)| v.clone().into());
-    let candidates: Vec<PathBuf> = if command.contains('/') {
-        vec![directory.join(command)]
-    } else {
-        let path = own_path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
-        std::env::split_paths(&path).map(|dir| directory.join(dir).join(command)).collect()
-    };
-    let mut refused = None;
-    for candidate in candidates {
-        if candidate.is_dir() {
-            refused.get_or_insert(io::Error::from(io::ErrorKind::IsADirectory));
-            continue;
-        }
-        match rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
-            Err(e) => {
-                refused.get_or_insert(e.into());
-            }
-        }
-    }
-    let command = command.clone();
-    // A directory on PATH that happens to have the command's name is not what was meant.
-    match refused.filter(|e| command.contains('/') || e.kind() != io::ErrorKind::IsADirectory) {
-        Some(source) => Err(PlanError::NotExecutable { stage, command, source }),
-        None if command.starts_with('$') || command.starts_with('~') => Err(PlanError::NotFound {
-            stage,
-            command,
-            hint: " (nothing is expanded in a pipeline: see --help)",
-        }),
-        None => Err(PlanError::NotFound { stage, command, hint: "" }),
-    }
-}
-
-fn check_input(path: &Path, is_dir: bool) -> io::Result<()> {
-    match (path.metadata()?.is_dir(), is_dir) {
-        (true, false) => return Err(io::ErrorKind::IsADirectory.into()),
-        (false, true) => return Err(io::ErrorKind::NotADirectory.into()),
-        _ => {}
-    }
-    Ok(rustix::fs::access(path, rustix::fs::Access::READ_OK)?)
-}
-
-fn check_output(path: &Path, is_dir: bool) -> Result<(), String> {
-    let access = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
-    match (path.is_dir(), is_dir) {
-        (true, false) => return Err("it is a directory".into()),
-        (false, true) if path.exists() => return Err("it is not a directory".into()),
-        _ => {}
-    }
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    match directory.metadata() {
-        Err(e) => Err(format!("{}: {}", directory.display(), e)),
-        Ok(m) if !m.is_dir() => Err(format!("{} is no directory", directory.display())),
-        Ok(_) if path.exists() => access(path).map_err(|e| io::Error::from(e).to_string()),
-        Ok(_) => access(directory).map_err(|e| format!("{}: {}", directory.display(), io::Error::from(e))),
-    }
 }
 
 #[cfg(test)]

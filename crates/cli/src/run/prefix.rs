@@ -1,6 +1,6 @@
 //! Puts `[stage.unit] ` before each line that the processes print, and keeps lines whole.
 
-use super::plan::Plan;
+use super::plan::{Plan, Role};
 use super::start::Output;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::pipe::{pipe_with, PipeFlags};
@@ -32,7 +32,12 @@ impl Printer {
             .into_iter()
             .map(|output| {
                 let process = &plan.processes[output.process];
-                Stream::new(output, &format!("[{}.{}] ", process.stage, process.unit), process.stage, colour)
+                let who = match process.role {
+                    // What its ranks print comes through it.
+                    Role::Launcher => format!("[{}] ", process.stage),
+                    _ => format!("[{}.{}] ", process.stage, process.unit),
+                };
+                Stream::new(output, &who, process.stage, colour)
             })
             .collect();
         Builder::new().spawn(move || {

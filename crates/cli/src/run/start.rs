@@ -4,6 +4,7 @@ use super::gateways::{self, Gateways, GATEWAY};
 use super::launch::Group;
 use super::plan::{Plan, Process, Role, Sink, Source, OWN_VARIABLES};
 use super::strays::Strays;
+use crate::mpi::Settings;
 use crate::open_files::make_room;
 use rustix::pipe::{pipe_with, PipeFlags};
 use std::fs::File;
@@ -24,8 +25,8 @@ pub struct Manner {
 /// A run whose processes have all started.
 pub struct Started {
     pub group: Group,
-    pub children: Vec<Child>,
-    pub pidfds: Vec<OwnedFd>,
+    /// None for ranks, which are their launcher's.
+    pub children: Vec<Option<Running>>,
     pub outputs: Vec<Output>,
     /// Where the ports' reports arrive.
     pub reports: OwnedFd,
@@ -40,8 +41,15 @@ impl Started {
     /// The numbers of the children that are waited for one by one: those `alive`, and the keeper.
     pub fn waited_for(&self, alive: &[usize]) -> Vec<u32> {
         let keeper = self.group.id().as_raw_nonzero().get().unsigned_abs();
-        alive.iter().map(|&i| self.children[i].id()).chain([keeper]).collect()
+        let children = alive.iter().filter_map(|&i| self.children[i].as_ref());
+        children.map(|running| running.child.id()).chain([keeper]).collect()
     }
+}
+
+/// A child of the run.
+pub struct Running {
+    pub child: Child,
+    pub pidfd: OwnedFd,
 }
 
 /// A stream of text from a process.
@@ -99,21 +107,18 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
     let report_path = format!("/proc/{}/fd/{}", std::process::id(), report_to.as_raw_fd());
     let strays = Strays::adopt().map_err(io::Error::other).or_cannot(|| "watch for orphans".into())?;
     let group = Group::start().or_cannot(|| "start the keeper of the run".into())?;
-    let mut started = Started {
-        group,
-        children: Vec::new(),
-        pidfds: Vec::new(),
-        outputs: Vec::new(),
-        reports,
-        _report_to: report_to,
-        strays,
-    };
+    let mut started =
+        Started { group, children: Vec::new(), outputs: Vec::new(), reports, _report_to: report_to, strays };
     let inherited = std::env::var_os(JOB);
     if let Some(all) = &manner.gateways {
         let job = inherited.as_ref().map_or(plan.run.clone().into(), |job| job.to_string_lossy());
         gateways::start(all, &started.group, &job)?;
     }
     for (i, process) in plan.processes.iter().enumerate() {
+        if process.launched_by.is_some() {
+            started.children.push(None);
+            continue;
+        }
         let mut child = command(process, &started.group, manner, soft_limit)
             .and_then(|mut command| {
                 connect(&mut command, process, &mut pipes, manner)?;
@@ -133,8 +138,15 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
         let pidfd = rustix::process::Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pidfd, rustix::process::PidfdFlags::empty());
         let streams = (child.stdout.take(), child.stderr.take());
-        started.children.push(child);
-        started.pidfds.push(pidfd.or_cannot(|| format!("watch {}", plan.describe(i)))?);
+        let pidfd = match pidfd.or_cannot(|| format!("watch {}", plan.describe(i))) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        started.children.push(Some(Running { child, pidfd }));
         if let Some(out) = streams.0 {
             started.outputs.push(Output { process: i, is_stderr: false, fd: out.into() });
         }
@@ -148,7 +160,7 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
 impl Drop for Started {
     fn drop(&mut self) {
         self.group.signal(rustix::process::Signal::KILL);
-        for child in &mut self.children {
+        for Running { child, .. } in self.children.iter_mut().flatten() {
             // One that left the group is still ours.
             let _ = child.kill();
             let _ = child.wait();
@@ -167,9 +179,15 @@ fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>
     if let Some(limit) = limit {
         command.args(["--open-files", &limit.to_string()]);
     }
-    command.arg("--").args(&process.command);
+    command.arg("--");
     for name in OWN_VARIABLES {
         command.env_remove(name);
+    }
+    if process.role == Role::Launcher {
+        let settings = Settings::find(process.command[0].as_ref()).map_err(io::Error::other)?;
+        command.args(settings.of_a_stage(&process.command)).envs(settings.environment());
+    } else {
+        command.args(&process.command);
     }
     command.envs(process.env.iter().map(|(name, value)| (name, value)));
     command.process_group(group.id().as_raw_nonzero().get());

@@ -61,9 +61,28 @@ pub enum Port {
     Failed,
 }
 
+/// One line about a rank, from the process that started it.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct RankNotice {
+    /// As a [`Notice`] has them.
+    pub program: String,
+    pub unit: u32,
+    pub rank: RankState,
+}
+
+/// What became of a rank.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum RankState {
+    /// With this process number.
+    Started(u32),
+    Ended(End),
+}
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
+    Rank(RankNotice),
     Notice(Notice),
     Record(Record),
 }
@@ -75,6 +94,7 @@ pub struct Collector {
     keeps: bool,
     records: Vec<Record>,
     notices: Vec<Notice>,
+    ranks: Vec<RankNotice>,
     rest: Vec<u8>,
     /// Lines that were no report, or too many.
     refused: u64,
@@ -108,6 +128,11 @@ impl Collector {
         std::mem::take(&mut self.notices)
     }
 
+    /// What has been noticed of ranks since the last call, in the order in which it happened.
+    pub fn take_ranks(&mut self) -> Vec<RankNotice> {
+        std::mem::take(&mut self.ranks)
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|&b| b == b'\n') {
             if self.rest.len() + part.len() <= MAX_RECORD + 1 {
@@ -118,6 +143,7 @@ impl Collector {
             }
             if part.ends_with(b"\n") {
                 match serde_json::from_slice::<Line>(&self.rest) {
+                    Ok(Line::Rank(notice)) => self.ranks.push(notice),
                     Ok(Line::Notice(notice)) => self.notices.push(notice),
                     Ok(Line::Record(_)) if !self.keeps => {}
                     Ok(Line::Record(record)) if record.is_sane() && self.records.len() < MAX_RECORDS => {
@@ -348,6 +374,18 @@ mod tests {
         let expected = Notice { program: "run-x-s1".into(), unit: 2, mode: Mode::Read, port: Port::Opened };
         assert_eq!(c.take_notices(), [expected]);
         assert_eq!((c.take_notices(), c.records.len(), c.refused), (vec![], 0, 1));
+    }
+
+    #[test]
+    fn notices_of_ranks_are_read_as_they_are_written() {
+        let mut c = Collector::new(false);
+        let states =
+            [RankState::Started(12), RankState::Ended(End::Signal(9)), RankState::Ended(End::Exit(0))];
+        let all = states.map(|rank| RankNotice { program: "run-x-s0".into(), unit: 1, rank });
+        for notice in &all {
+            c.push((serde_json::to_string(notice).unwrap() + "\n").as_bytes());
+        }
+        assert_eq!((c.take_ranks(), c.take_ranks(), c.refused), (all.to_vec(), vec![], 0));
     }
 
     #[test]

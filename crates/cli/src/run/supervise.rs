@@ -2,8 +2,8 @@
 //! says.
 
 use super::plan::{in_store, Plan};
-use super::start::Started;
-use super::stats::Collector;
+use super::start::{Running, Started};
+use super::stats::{Collector, RankState};
 use super::verdict::{Action, End, Supervisor};
 use crate::signals::is_ignored;
 use polyduct::store::disk::{split, Store};
@@ -98,7 +98,9 @@ pub fn supervise(
     collector: &mut Collector,
     file: &OutputFile,
 ) -> io::Result<()> {
-    let mut alive: Vec<usize> = (0..plan.processes.len()).collect();
+    // Those that are this process's own: what becomes of ranks, they tell.
+    let mut alive: Vec<usize> =
+        (0..plan.processes.len()).filter(|&i| started.children[i].is_some()).collect();
     let processes = plan.by_name();
     let mut told = None;
     loop {
@@ -114,7 +116,8 @@ pub fn supervise(
         wait(started, signals, &alive, supervisor.next_deadline())?;
         let mut ends = Vec::new();
         for &i in &alive {
-            if let Some(status) = started.children[i].try_wait()? {
+            let Some(running) = &mut started.children[i] else { continue };
+            if let Some(status) = running.child.try_wait()? {
                 let end = match status.code() {
                     Some(code) => End::Exit(code),
                     None => End::Signal(status.signal().unwrap_or(0)),
@@ -133,6 +136,19 @@ pub fn supervise(
                 supervisor.handle_port(now, process, notice.mode, notice.port);
             }
         }
+        // Before the end of the launcher, which comes of theirs.
+        let mut ranks = Vec::new();
+        for notice in collector.take_ranks() {
+            let process = processes.get(&(notice.program.as_str(), notice.unit)).copied();
+            let Some(process) = process.filter(|&i| plan.processes[i].launched_by.is_some()) else {
+                continue;
+            };
+            match notice.rank {
+                RankState::Started(pid) => supervisor.handle_rank(process, pid),
+                RankState::Ended(end) => ranks.push((process, end)),
+            }
+        }
+        ends.splice(0..0, ranks);
         if alive.is_empty() && file.is_written(plan) {
             supervisor.handle_file();
         }
@@ -187,7 +203,8 @@ fn wait(started: &Started, signals: &Signals, alive: &[usize], deadline: Option<
         .map(|(_, stream)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN))
         .collect();
     fds.push(PollFd::new(&started.reports, PollFlags::IN));
-    fds.extend(alive.iter().map(|&i| PollFd::new(&started.pidfds[i], PollFlags::IN)));
+    let children = alive.iter().filter_map(|&i| started.children[i].as_ref());
+    fds.extend(children.map(|running| PollFd::new(&running.pidfd, PollFlags::IN)));
     let timeout = deadline.map(|at| {
         let left = at.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs().min(i64::MAX as u64) as i64, tv_nsec: left.subsec_nanos().into() }
@@ -203,10 +220,10 @@ fn carry_out(action: &Action, started: &mut Started, alive: &[usize]) {
         Action::SignalAll(number) => {
             let Some(signal) = Signal::from_named_raw(*number) else { return };
             started.group.signal(signal);
-            for &i in alive {
+            for Running { child, pidfd } in alive.iter().filter_map(|&i| started.children[i].as_ref()) {
                 // A program may have left the group, a login shell for instance.
-                if getpgid(Some(Pid::from_child(&started.children[i]))) != Ok(started.group.id()) {
-                    let _ = pidfd_send_signal(&started.pidfds[i], signal);
+                if getpgid(Some(Pid::from_child(child))) != Ok(started.group.id()) {
+                    let _ = pidfd_send_signal(pidfd, signal);
                 }
             }
             // One that is stopped notices nothing before it goes on.
@@ -215,9 +232,10 @@ fn carry_out(action: &Action, started: &mut Started, alive: &[usize]) {
             started.strays.signal(signal, &waited_for);
         }
         Action::Terminate(processes) => {
-            for &i in processes.iter().filter(|i| alive.contains(i)) {
+            let chosen = processes.iter().filter(|i| alive.contains(i));
+            for running in chosen.filter_map(|&i| started.children[i].as_ref()) {
                 // Failure means that it has ended meanwhile.
-                let _ = pidfd_send_signal(&started.pidfds[i], Signal::TERM);
+                let _ = pidfd_send_signal(&running.pidfd, Signal::TERM);
             }
         }
     }

@@ -14,14 +14,19 @@
 //! 5. Ports open when all that [meet](Plan::meeting) have come. A process that ends well without having
 //!    opened its port is a failure while somebody waits there, for nobody can come in its place; where nobody
 //!    waits it is none. A death or an error exit wins over it within [`WINDOW`].
-//! 6. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
+//! 6. Where one rank of MPI's has failed, its launcher ends the others and fails: how they end says nothing.
+//!    A launcher that ends takes with it those ranks that have not said how they ended; where it ends well and
+//!    a rank has not even started, that is a failure.
+//! 7. An output file that is not there, or is the old one, when all have ended well is a failure: whoever
 //!    takes the file because the run succeeded would take stale data.
+
+mod message;
 
 use super::names::signal_name;
 use super::plan::{Plan, Role, Sink};
 use super::stats::{Mode, Port};
+use message::ended;
 use std::collections::VecDeque;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long an error exit waits for a death by signal that explains it.
@@ -36,7 +41,7 @@ const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     Exit(i32),
@@ -63,6 +68,10 @@ enum Cause {
     Unopened {
         process: usize,
         mode: Mode,
+    },
+    /// Its launcher succeeded without it.
+    Unstarted {
+        process: usize,
     },
     /// All succeeded, but [`Plan::file`] is not written.
     Unwritten,
@@ -105,7 +114,7 @@ struct Watched {
     end: Option<End>,
     /// Had not ended by itself when the run was brought to its end.
     ended_by_run: bool,
-    /// Its reader has gone: how it ends does not matter.
+    /// Its reader has gone, or another rank has failed before: how it ends does not matter.
     excused: bool,
     /// Its input and its output, as far as it has come with them.
     ports: [Option<Port>; 2],
@@ -164,6 +173,16 @@ impl<'a> Supervisor<'a> {
         self.processes.iter().map(|p| p.end)
     }
 
+    /// The numbers of the processes; 0 for a rank that has not started.
+    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.processes.iter().map(|p| p.pid)
+    }
+
+    /// Takes in that a rank has started.
+    pub fn handle_rank(&mut self, process: usize, pid: u32) {
+        self.processes[process].pid = pid;
+    }
+
     /// True when every process has ended.
     pub fn is_finished(&self) -> bool {
         self.processes.iter().all(|p| p.end.is_some())
@@ -196,11 +215,11 @@ impl<'a> Supervisor<'a> {
 
     /// Takes in processes that ended; all that are known to have ended by now, in one call.
     pub fn handle_ends(&mut self, now: Instant, ends: &[(usize, End)]) {
+        let mut seen = Vec::new();
         for &(process, end) in ends {
-            self.processes[process].end = Some(end);
-            self.leave_meetings(process, end);
-            self.excuse_writers_of(process, end);
+            self.handle_end(process, end, &mut seen);
         }
+        let ends = seen;
         self.clear_suspicion();
         let failed = ends.iter().copied().filter(|&(process, end)| self.is_failure(process, end));
         // Within one call the order in time is not known: a signal explains more than an exit status.
@@ -215,10 +234,28 @@ impl<'a> Supervisor<'a> {
             }
             _ => {}
         }
+        self.suspect_unstarted(now, &ends);
         self.suspect_absent(now);
         if self.is_finished() {
             self.suspect_unwritten(now);
             self.conclude_suspicion(now);
+        }
+    }
+
+    /// Takes in the end of a process, and of what ends with it; `seen` gets those that had not ended before.
+    fn handle_end(&mut self, process: usize, end: End, seen: &mut Vec<(usize, End)>) {
+        if self.processes[process].end.is_some() {
+            return;
+        }
+        self.processes[process].end = Some(end);
+        seen.push((process, end));
+        self.leave_meetings(process, end);
+        self.excuse_writers_of(process, end);
+        self.excuse_ranks_beside(process, end);
+        if self.plan.processes[process].role == Role::Launcher {
+            for rank in self.ranks_of(process) {
+                self.handle_end(rank, end, seen);
+            }
         }
     }
 
@@ -292,6 +329,25 @@ impl<'a> Supervisor<'a> {
         self.actions.push_back(Action::Terminate(alive));
     }
 
+    /// The ranks that this process starts.
+    fn ranks_of(&self, launcher: usize) -> Vec<usize> {
+        let all = self.plan.processes.iter().enumerate();
+        all.filter(|(_, p)| p.launched_by == Some(launcher)).map(|(i, _)| i).collect()
+    }
+
+    /// Rule 6.
+    fn excuse_ranks_beside(&mut self, process: usize, end: End) {
+        let spec = &self.plan.processes[process];
+        let launcher = match spec.role {
+            Role::Launcher => Some(process),
+            _ => spec.launched_by,
+        };
+        let Some(launcher) = launcher.filter(|_| self.is_failure(process, end)) else { return };
+        for other in self.ranks_of(launcher).into_iter().chain([launcher]) {
+            self.processes[other].excused |= self.processes[other].end.is_none();
+        }
+    }
+
     /// What rule 5 needs to know of an end.
     fn leave_meetings(&mut self, process: usize, end: End) {
         for mode in [Mode::Read, Mode::Write] {
@@ -318,7 +374,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Rule 6. Units that never opened their port explain it, if there are any.
+    /// Rule 6, its end.
+    fn suspect_unstarted(&mut self, now: Instant, ends: &[(usize, End)]) {
+        let missing = ends.iter().find(|&&(process, end)| {
+            let watched = &self.processes[process];
+            self.plan.processes[process].launched_by.is_some()
+                && (watched.pid, end, watched.excused) == (0, End::Exit(0), false)
+        });
+        if let (Phase::Running, Some(&(process, _))) = (&self.phase, missing) {
+            self.suspect(now, Cause::Unstarted { process });
+        }
+    }
+
+    /// Rule 7. Units that never opened their port explain it, if there are any.
     fn suspect_unwritten(&mut self, now: Instant) {
         if self.plan.file.is_none() || self.file_written || !matches!(self.phase, Phase::Running) {
             return;
@@ -341,7 +409,7 @@ impl<'a> Supervisor<'a> {
                 let k = self.plan.meeting(process, mode);
                 !self.processes[process].excused && k.is_some_and(|k| !self.meetings[k].open)
             }
-            Cause::Unwritten | Cause::Signal(_) | Cause::Timeout(_) => true,
+            Cause::Unstarted { .. } | Cause::Unwritten | Cause::Signal(_) | Cause::Timeout(_) => true,
         };
         if stands {
             return;
@@ -388,7 +456,8 @@ impl<'a> Supervisor<'a> {
             Phase::Running => return Verdict { status: 0, message: None },
             Phase::Suspicion { cause, .. } | Phase::Ending { cause, .. } | Phase::Killing { cause } => cause,
         };
-        let others = self.processes.iter().filter(|p| p.ended_by_run).count();
+        // A rank that has not started is nobody.
+        let others = self.processes.iter().filter(|p| p.ended_by_run && p.pid != 0).count();
         let message = match cause {
             Cause::Signal(signal) => {
                 let name = signal_name(*signal);
@@ -400,63 +469,20 @@ impl<'a> Supervisor<'a> {
             }
             Cause::Failure { process, end } => self.failure_message(*process, *end, others),
             Cause::Unopened { process, mode } => Some(self.unopened_message(*process, *mode, others)),
+            Cause::Unstarted { process } => {
+                let who = self.plan.describe(*process);
+                Some(format!("{who} was never started: its launcher ended without it{}", ended(others, "")))
+            }
             Cause::Unwritten => Some(self.unwritten_message()),
         };
         let status = match cause {
             Cause::Signal(signal) => 128 + *signal,
             Cause::Timeout(_) => 124,
-            Cause::Unopened { .. } | Cause::Unwritten => 1,
+            Cause::Unopened { .. } | Cause::Unstarted { .. } | Cause::Unwritten => 1,
             Cause::Failure { end: End::Exit(code), .. } => *code,
             Cause::Failure { end: End::Signal(signal), .. } => 128 + *signal,
         };
         Verdict { status: u8::try_from(status).unwrap_or(u8::MAX), message }
-    }
-
-    fn unopened_message(&self, process: usize, mode: Mode, others: usize) -> String {
-        let who = self.plan.describe(process);
-        let (pid, stage) = (self.processes[process].pid, self.plan.processes[process].stage);
-        let (what, how) = match mode {
-            Mode::Read => ("input", "reading"),
-            Mode::Write => ("output", "writing"),
-        };
-        let ended = ended(others, "the other ");
-        format!(
-            "{who} (pid {pid}) ended without opening its {what}{ended}\n  \
-             each unit of stage {stage} must open \"-\" for {how}; a plain Unix program is a stage without -n"
-        )
-    }
-
-    fn unwritten_message(&self) -> String {
-        let file = self.plan.file.as_deref().unwrap_or(Path::new("")).display();
-        let stage = self.plan.processes.last().map_or(0, |p| p.stage);
-        format!(
-            "every process succeeded, but stage {stage} did not write {file}\n  \
-             each of its units must write the same number of steps and close its port"
-        )
-    }
-
-    fn failure_message(&self, process: usize, end: End, others: usize) -> Option<String> {
-        let pid = self.processes[process].pid;
-        let what = match end {
-            // The reader of the run's own output wanted no more of it: nothing to report, as in the shell.
-            End::Signal(SIGPIPE) | End::Exit(READER_GONE)
-                if self.plan.processes[process].stdout == Sink::Result =>
-            {
-                return None;
-            }
-            End::Exit(code) => format!("exited with status {code}"),
-            End::Signal(signal) => format!("was killed by {}", signal_name(signal)),
-        };
-        let who = self.plan.describe(process);
-        Some(format!("{who} (pid {pid}) {what}{}", ended(others, "the other ")))
-    }
-}
-
-fn ended(count: usize, which: &str) -> String {
-    match count {
-        0 => String::new(),
-        1 => format!("; ended {which}1 process"),
-        n => format!("; ended {which}{n} processes"),
     }
 }
 

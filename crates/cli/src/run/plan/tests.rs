@@ -27,6 +27,23 @@ fn parallel_stages_share_a_port_and_open_files_themselves() {
 }
 
 #[test]
+fn a_stage_of_mpi_is_a_launcher_and_its_ranks() {
+    let p = plan("A=1 -n 2 --mpi='mpirun -v' a x | -n 1 b");
+    let [launcher, a0, a1, b] = &p.processes[..] else { unreachable!() };
+    let command = "mpirun -v -n 2 /bin/polyduct rank --units 2 -- a x";
+    assert_eq!((launcher.role, launcher.command.join(" ").as_str()), (Role::Launcher, command));
+    assert_eq!((var(launcher, "A"), var(launcher, "POLYDUCT_UNIT")), (Some("1"), None));
+    assert_eq!(var(launcher, "POLYDUCT_OUT"), Some("pipe:stage-0-to-1.run-x"));
+    assert_eq!(var(launcher, "POLYDUCT_PROGRAM"), var(a1, "POLYDUCT_PROGRAM"));
+    assert_eq!([launcher, a0, a1, b].map(|p| p.launched_by), [None, Some(0), Some(0), None]);
+    assert_eq!((a1.role, a1.unit, a1.command.join(" ").as_str()), (Role::Unit, 1, "a x"));
+    // What a port says of itself is a rank's, and nobody waits for the launcher.
+    assert_eq!(p.by_name().get(&("run-x-s0", 0)), Some(&1));
+    assert_eq!([0, 1, 2].map(|i| p.meeting(i, Mode::Write)), [None, Some(0), Some(0)]);
+    assert_eq!(p.describe(0), "the launcher of stage 0 (a x)");
+}
+
+#[test]
 fn what_chooses_in_a_file_is_no_part_of_its_path() {
     let p = plan("< m.safetensors#a/w -n 1 a > out.zarr/");
     assert_eq!(var(&p.processes[0], "POLYDUCT_IN"), Some("/d/m.safetensors#a/w"));
@@ -82,6 +99,10 @@ fn commands_and_files_are_checked_first() {
     };
     assert!(check("sh -c x | -n 3 cat").is_ok());
     assert!(matches!(check("sh | no-such-command"), Err(PlanError::NotFound { stage: 1, .. })));
+    assert!(check("-n 2 --mpi=sh cat").is_ok());
+    for text in ["-n 2 --mpi=no-such-launcher cat", "-n 2 --mpi=sh no-such-command"] {
+        assert!(matches!(check(text), Err(PlanError::NotFound { stage: 0, .. })), "{text}");
+    }
     assert!(matches!(check("PATH=/nowhere sh"), Err(PlanError::NotFound { .. })));
     assert!(matches!(check("/etc/passwd"), Err(PlanError::NotExecutable { .. })));
     assert!(matches!(check("/etc"), Err(PlanError::NotExecutable { .. })));

@@ -1,6 +1,7 @@
 use super::super::pipeline::Pipeline;
 use super::super::plan::Site;
 use super::*;
+use std::path::Path;
 
 fn plan(text: &str) -> Plan {
     let site = Site { run: "r", polyduct: Path::new("/p"), directory: Path::new("/") };
@@ -316,4 +317,72 @@ fn timeout() {
     assert_eq!(c.time(30_000), Some(Action::SignalAll(15)));
     c.ends(30_001, &[(0, Signal(15)), (1, Signal(15))]);
     assert_eq!(c.message(), (124, "still running after --timeout 30s; ended 2 processes".into()));
+}
+
+#[test]
+fn of_ranks_the_first_that_failed_is_named() {
+    // 0 is the launcher, 1 to 3 are its ranks, 4 reads.
+    let plan = plan("-n 3 --mpi a | -n 1 b");
+    let case = || {
+        let mut c = Case::new(&plan);
+        (1..4).for_each(|i| c.s.handle_rank(i, 900 + i as u32));
+        c
+    };
+    // A rank that is killed wakes the reader first; the launcher kills the others.
+    let mut c = case();
+    assert_eq!(c.ends(5, &[(4, Exit(1))]), None);
+    assert_eq!(c.ends(6, &[(2, Signal(9))]), Some(Action::SignalAll(15)));
+    c.ends(7, &[(1, Signal(15)), (3, Signal(15)), (0, Exit(137))]);
+    assert!(c.s.is_finished());
+    let text = "stage 0 (a) unit 1 (pid 902) was killed by SIGKILL; ended the other 4 processes";
+    assert_eq!(c.message(), (137, text.into()));
+
+    // One that fails by itself is not overtaken by those that the launcher then kills, however the news come.
+    for together in [true, false] {
+        let mut c = case();
+        let ends = [(3, Exit(3)), (1, Signal(15)), (2, Signal(9)), (0, Exit(3))];
+        if together {
+            assert_eq!(c.ends(5, &ends), None);
+        } else {
+            ends.iter().for_each(|end| assert_eq!(c.ends(5, &[*end]), None));
+        }
+        assert_eq!(c.time(5 + 40), Some(Action::SignalAll(15)));
+        c.ends(46, &[(4, Signal(15))]);
+        let text = "stage 0 (a) unit 2 (pid 903) exited with status 3; ended the other 4 processes";
+        assert_eq!(c.message(), (3, text.into()));
+    }
+}
+
+#[test]
+fn a_launcher_ends_its_ranks_too() {
+    let plan = plan("-n 2 --mpi a | -n 1 b");
+    // It could not start them.
+    let mut c = Case::new(&plan);
+    (1..3).for_each(|i| c.s.handle_rank(i, 0));
+    assert_eq!(c.ends(1, &[(0, Exit(213))]), None);
+    assert_eq!(c.time(41), Some(Action::SignalAll(15)));
+    c.ends(42, &[(3, Signal(15))]);
+    assert!(c.s.is_finished());
+    let text = "the launcher of stage 0 (a) (pid 100) exited with status 213; ended the other 1 process";
+    assert_eq!(c.message(), (213, text.into()));
+
+    // It did not start all of them, and is content.
+    let mut c = Case::new(&plan);
+    c.s.handle_rank(2, 0);
+    assert_eq!(c.ends(1, &[(1, Exit(0)), (0, Exit(0)), (3, Exit(0))]), None);
+    let text = "stage 0 (a) unit 1 was never started: its launcher ended without it";
+    assert_eq!(c.message(), (1, text.into()));
+
+    // A rank that opened no port is missed by who waits there; what comes late of it is old.
+    let mut c = Case::new(&plan);
+    c.port(1, 3, Mode::Read, Port::Opening);
+    assert_eq!(c.ends(2, &[(1, Exit(0)), (2, Exit(0)), (0, Exit(0))]), None);
+    assert_eq!(c.ends(3, &[(1, Exit(5))]), None);
+    assert_eq!(c.time(2 + 40), Some(Action::SignalAll(15)));
+    c.ends(43, &[(3, Signal(15))]);
+    assert!(c.message().1.contains("unit 0 (pid 101) ended without opening its output"), "{:?}", c.message());
+
+    let mut c = Case::new(&plan);
+    c.ends(1, &[(0, Exit(0)), (3, Exit(0))]);
+    assert!(c.s.is_finished() && c.message() == (0, String::new()));
 }
