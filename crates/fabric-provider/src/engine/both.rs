@@ -86,6 +86,7 @@ impl Engine {
             (Helped::All, false) => Some(Step::Over),
             (Helped::Failed, false) => {
                 pull.both = Both::Never;
+                self.state.peer(pull.from).helps_not = true;
                 None
             }
         }
@@ -93,7 +94,8 @@ impl Engine {
 
     fn ask_for_help(&mut self, pull: &mut Pull) {
         // Not before it is known that its memory can be copied.
-        if self.endpoint.is_itself(pull.from) || !self.state.peer(pull.from).is_copied {
+        let peer = self.state.peer(pull.from);
+        if !peer.is_copied || peer.helps_not || self.endpoint.is_itself(pull.from) {
             return;
         }
         let pieces = pull.len.div_ceil(piece(pull.len)) as u32;

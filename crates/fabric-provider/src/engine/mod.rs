@@ -220,6 +220,8 @@ struct Peer {
     asked: u32,
     /// Its memory was copied from: that is possible.
     is_copied: bool,
+    /// It could not copy into this one's.
+    helps_not: bool,
     /// It is in the list of those that something waits for.
     listed: bool,
     /// As the program calls it.

@@ -41,8 +41,15 @@ pub(super) enum Arrival {
         /// Its process, where the system gives a descriptor of it.
         process: Option<PidFd>,
     },
-    /// Where one sleeps that was come to, by the number that it drew.
-    Bell(u64, Bell),
+    /// One that was come to has answered.
+    Bell {
+        /// By the number that it drew.
+        draw: u64,
+        /// Where it sleeps.
+        bell: Bell,
+        /// Its process, where the system gives a descriptor of it.
+        process: Option<PidFd>,
+    },
     /// One has ended.
     Gone(u64),
 }
@@ -203,12 +210,17 @@ impl Server {
                 self.connections.send(id, &Say::Bell, vec![SharedFd::new(own)]);
                 self.connections.admit(id);
                 self.known.insert(id, place.draw);
-                let process = self.connections.process(id).and_then(|process| process.try_clone().ok());
-                Some(Arrival::Link { place, link, process })
+                Some(Arrival::Link { place, link, process: self.process(id) })
             }
-            (Say::Bell, None) => Some(Arrival::Bell(*self.known.get(&id)?, bell)),
+            (Say::Bell, None) => {
+                Some(Arrival::Bell { draw: *self.known.get(&id)?, bell, process: self.process(id) })
+            }
             _ => None,
         }
+    }
+
+    fn process(&self, id: ConnId) -> Option<PidFd> {
+        self.connections.process(id).and_then(|process| process.try_clone().ok())
     }
 
     fn end(&mut self, id: ConnId) {

@@ -421,8 +421,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                     }
                     self.take_link(from, link);
                 }
-                Arrival::Bell(draw, bell) => {
+                Arrival::Bell { draw, bell, process } => {
                     if let Some(&number) = self.by_draw.get(&draw) {
+                        let known = &mut self.peers[number as usize].process;
+                        *known = known.take().or(process);
                         let bell = Arc::new(bell);
                         self.peers[number as usize]
                             .links
