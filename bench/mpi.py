@@ -1,0 +1,225 @@
+"""MPI over polyduct: the same library with its own ways of sending, with libfabric's providers and with polyduct's,
+in turns. The cases are those of `mpi.c`, which checks what arrives. Between two network namespaces (needs root)
+polyduct's TCP stands beside libfabric's.
+
+Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the library's
+own way alone. Needs what `make test-mpi` installs. Prints a table, or with --json its rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polyduct
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
+#: Longer than this nothing takes here but what never ends: collectives of MPICH's own with more ranks than processors.
+LIMIT_S = 30
+SPACES = [f"pd-mpi-{os.getpid()}-{k}" for k in range(2)]
+
+
+def way(library: str, name: str) -> dict[str, str]:
+    """What has a library send so."""
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if name == "own":
+        return root
+    by_libfabric = {
+        "mpich": {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
+        "openmpi": {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx"},
+    }[library]
+    folder = Path(polyduct.__file__).parent / "lib"
+    provider = {"FI_PROVIDER": name} if name != "polyduct" else {"FI_PROVIDER": name, "FI_PROVIDER_PATH": str(folder)}
+    return {**root, **by_libfabric, **provider}
+
+
+def measure(library: str, program: Path, case: str, name: str, ranks: int, *before: str, **more: str) -> float:
+    many = ["--oversubscribe"] if library == "openmpi" else []
+    launcher = ROOT / f".venv-{library}" / "bin" / "mpirun"
+    command = [str(launcher), *many, "-n", str(ranks), *before, str(program), case]
+    environment = {**os.environ, **way(library, name), **more}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        if name == "polyduct":
+            raise
+        return math.inf
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    # The library may say something besides.
+    return float(done.stdout.split()[-1])
+
+
+@contextmanager
+def programs() -> Iterator[dict[str, Path]]:
+    with tempfile.TemporaryDirectory() as where:
+        made = {}
+        for library in LIBRARIES:
+            made[library] = Path(where) / library
+            compiler = ROOT / f".venv-{library}" / "bin" / "mpicc"
+            source = Path(__file__).with_suffix(".c")
+            subprocess.run([compiler, "-O2", source, "-o", made[library]], check=True)
+        yield made
+
+
+@contextmanager
+def spaces() -> Iterator[list[str]]:
+    """Two namespaces with a link, and what has rank k run in the k-th."""
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+    try:
+        for space in SPACES:
+            ip("netns", "add", space)
+        ip("link", "add", "pd0", "netns", SPACES[0], "type", "veth", "peer", "name", "pd0", "netns", SPACES[1])
+        for k, space in enumerate(SPACES):
+            for words in (["addr", "add", f"10.78.0.{k + 1}/24", "dev", "pd0"], ["link", "set", "pd0", "up"]):
+                ip("-n", space, *words)
+            ip("-n", space, "link", "set", "lo", "up")
+        script = (
+            f'exec ip netns exec {SPACES[0][:-1]}$PMI_RANK env POLYDUCT_ADDRESS=10.78.0.$((PMI_RANK + 1)) "$@"'
+        )
+        yield ["sh", "-c", script, "sh"]
+    finally:
+        for space in SPACES:
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+
+
+def main() -> int:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--json", action="store_true")
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--only", help="a case")
+    args = words.parse_args()
+    rows: list[dict[str, Any]] = []
+
+    def row(
+        library: str, case: str, ratios: list[float], of: str, least: float | None, most: float | None, value: str
+    ) -> None:
+        found = statistics.median(ratios)
+        bad = found < least if least else bool(most) and found > (most or 0)
+        rows.append(
+            {
+                "library": LIBRARIES[library],
+                "case": case,
+                "ratio": found,
+                "of": of,
+                "at least": least,
+                "at most": most,
+                "value": value,
+                "falls short": bad,
+            }
+        )
+        if not args.json:
+            must = f"must be {least}" if least else f"at most {most}" if most else ""
+            name = LIBRARIES[library]
+            print(f"{name:9} {case:58} {found:6.2f} of {of:17} {must:12} {value}", flush=True)
+
+    def both(
+        library: str,
+        program: Path,
+        case: str,
+        sides: dict[str, dict[str, Any]],
+        ranks: int = 2,
+        before: list[str] | None = None,
+    ) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(args.rounds):
+            for side, more in sides.items():
+                more = dict(more)
+                name = more.pop("way", side)
+                # What did not end once is not tried again.
+                ended = math.inf not in found[side]
+                found[side].append(
+                    measure(library, program, case, name, ranks, *(before or []), **more) if ended else math.inf
+                )
+        return found
+
+    def ratios(found: dict[str, list[float]], side: str, of: str) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(found[side], found[of], strict=True)]
+
+    def is_wanted(case: str) -> bool:
+        return args.only in (None, case)
+
+    units = {
+        "latency": "us", "rate": "M/s", "bandwidth": "GB/s", "put": "GB/s", "get": "GB/s", "alltoallw": "ms",
+        "allreduce": "ms", "overlap": "of the longer",
+    }  # fmt: skip
+    titles = {
+        "latency": "8 bytes one way",
+        "rate": "messages of 8 bytes a second",
+        "bandwidth": "16 MiB one way",
+        "put": "put of 1 MiB",
+        "get": "get of 1 MiB",
+        "alltoallw": "Alltoallw of 4096², rows to columns, 4 ranks",
+        "allreduce": "Allreduce of 1 MiB, 4 ranks",
+        "overlap": "send of 1 MiB beside work as long",
+    }
+
+    def value(case: str, found: list[float]) -> str:
+        return f"{statistics.median(found):.3g} {units[case]}"
+
+    with programs() as program:
+        for library in LIBRARIES:
+            for case, least, ranks in [
+                ("bandwidth", 1.3, 2), ("put", 1.5, 2), ("get", 1.5, 2), ("alltoallw", 1.0, 4), ("allreduce", 1.0, 4),
+            ]:  # fmt: skip
+                if is_wanted(case):
+                    found = both(library, program[library], case, {"own": {}, "polyduct": {}}, ranks)
+                    turned = units[case] == "ms"
+                    found_ratios = ratios(found, *(("own", "polyduct") if turned else ("polyduct", "own")))
+                    row(library, titles[case], found_ratios, "its own way", least, None, value(case, found["polyduct"]))
+            for case in ("latency", "rate"):
+                if not is_wanted(case):
+                    continue
+                sides: dict[str, dict[str, Any]] = {"own": {}, "polyduct": {}}
+                if library == "mpich":
+                    sides["shm"] = {}
+                found = both(library, program[library], case, sides)
+                now = value(case, found["polyduct"])
+                row(library, titles[case], ratios(found, "polyduct", "own"), "its own way", None, None, now)
+                if "shm" in sides:
+                    least, most = (None, 1.0) if case == "latency" else (1.0, None)
+                    row(library, titles[case], ratios(found, "polyduct", "shm"), "libfabric's shm", least, most, now)
+            if is_wanted("overlap"):
+                found = both(library, program[library], "overlap", {"polyduct": {}})["polyduct"]
+                row(library, titles["overlap"], found, "the longer alone", None, 1.15, "")
+        with spaces() as before:
+            key = {"POLYDUCT_JOB_KEY": "5d" * 32}
+            sides = {
+                "tcp": {},
+                "trusted": {"way": "polyduct", **key, "POLYDUCT_TRUSTED_NETWORK": "1"},
+                "sealed": {"way": "polyduct", **key},
+            }
+            for case in ("latency", "bandwidth"):
+                if not is_wanted(f"tcp-{case}"):
+                    continue
+                found = both("mpich", program["mpich"], case, sides, before=before)
+                limits = {
+                    ("latency", "trusted"): (None, 1.2), ("latency", "sealed"): (None, None),
+                    ("bandwidth", "trusted"): (0.95, None), ("bandwidth", "sealed"): (0.4, None),
+                }  # fmt: skip
+                for side, said in (("trusted", "trusted"), ("sealed", "encrypted")):
+                    least, most = limits[case, side]
+                    title = f"{titles[case]}, between namespaces, {said}"
+                    now = value(case, found[side])
+                    row("mpich", title, ratios(found, side, "tcp"), "libfabric's tcp", least, most, now)
+    if args.json:
+        print(json.dumps(rows))
+    return int(any(r["falls short"] for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
