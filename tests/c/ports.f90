@@ -56,6 +56,14 @@ program ports
   character(1024) :: role, url, text
   integer :: unit, units
 
+  interface
+    function own_poll(domain, handled) bind(C, name='polyduct_poll') result(code)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: domain, handled
+      integer(c_int) :: code
+    end function
+  end interface
+
   call get_command_argument(1, role)
   call get_command_argument(2, url)
   call get_command_argument(3, text)
@@ -314,6 +322,7 @@ contains
     call check(status == POLYDUCT_MISUSE .and. .not. associated(none), 'a region that is there')
     call d%synchronise()
     call check(d%region_size(right, 3) == 32, 'the size')
+    call check(own_poll(d%c_handle(), c_null_ptr) == POLYDUCT_OK, 'a function of C''s by its handle')
     call d%put(right, 3, [real(unit, real64), 0.5d0], offset=1_int64)
     call d%get(right, 3, back, offset=1_int64)
     call check(all(back == [real(unit, real64), 0.5d0]), 'what was put')
@@ -330,6 +339,10 @@ contains
     call first%result(b)
     call check(all(shape(b) == [4, 2]) .and. all(b(:, 2) == [3, 3, 4, 4]*(unit + 1)), 'the result')
     call check(first%is_done(), 'the call is done')
+    call polyduct_take(c_null_ptr, n, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'no argument')
+    call polyduct_reply(c_null_ptr, a, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'no reply')
     call second%result(b, stat=status, errmsg=why)
     call check(status == POLYDUCT_CALL_FAILED .and. index(why, 'no matrix of doubles') > 0, trim(why))
     call d%call(second, right, 'twice', a)

@@ -255,8 +255,8 @@ GENERICS = {
 {STATUS}
     type(c_mail), pointer :: mail
     type(outcome) :: done
-    call c_f_pointer(argument, mail)
-    call taken_{{t}}_{{r}}(mail, a, done)
+    call argument_of(argument, mail, done)
+    if (done%code == POLYDUCT_OK) call taken_{{t}}_{{r}}(mail, a, done)
     call settle(done, stat, errmsg)
   end subroutine
 """,

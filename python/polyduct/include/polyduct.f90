@@ -99,6 +99,7 @@ module polyduct
     generic :: set => set_int, set_int8, set_real, set_text
     !> call p%get(name, value): of the step that was read last.
     generic :: get => get_int, get_int8, get_real, get_text
+    procedure :: c_handle => port_handle !< For functions of polyduct.h that the module has not.
     procedure :: close => port_close
     procedure :: abort => port_abort
     final :: port_end
@@ -148,6 +149,7 @@ module polyduct
     procedure :: region_size => domain_region_size
     procedure :: set_timeout => domain_set_timeout
     procedure :: give_up => domain_give_up
+    procedure :: c_handle => domain_handle
     procedure :: leave => domain_leave
     final :: domain_end
     include 'polyduct_domains.inc'
@@ -182,6 +184,7 @@ module polyduct
     procedure :: bind => layout_bind
     procedure :: text => layout_text
     procedure :: local_shape => layout_local_shape
+    procedure :: c_handle => layout_handle
     procedure :: close => layout_close
     final :: layout_end
   end type
