@@ -166,6 +166,24 @@ def test_who_is_killed_in_a_step_is_lost(built: Build, pipe: str, role: str, sid
         port.abort()
 
 
+def test_a_view_outlives_its_writer(built: Build, pipe: str, start: Callable[..., Process]) -> None:
+    """The bytes stay where they are, and the next step is the loss."""
+    writer = start(
+        f"""
+        shape = ({ROWS}, {COLUMNS})
+        out = polyduct.open({pipe!r}, "w", shape=shape, dtype="i4", layout="*,*", unit=0, units=1)
+        for step in range(2):
+            out.write((step * 1000 + np.arange({ROWS * COLUMNS}).reshape(shape)).astype("i4"))
+        wait()
+        """
+    )
+    with running(Program(built("ports.c"), "view", pipe, 0, 1)) as [reader]:
+        assert reader.hear() == "holds"
+        writer.signal(signal.SIGKILL)
+        reader.tell()
+        assert "polyduct_view(port, &memory, &len, &step): PeerLost" in reader.end(status=1)
+
+
 # -- bundles --
 
 
