@@ -51,7 +51,8 @@ fn said(of: i32, units: i32) -> Result<(Option<u32>, Option<u32>), Failure> {
     }
 }
 
-/// The job's key and whether the network is trusted, where the caller says the key; else the environment says both.
+/// The job's key and whether the network is trusted, where the caller says the key; else the environment
+/// says both.
 ///
 /// # Safety
 /// As [`maybe_text`].

@@ -368,8 +368,8 @@ impl Reader {
         Ok(Some(Step { reader: self, turn, held }))
     }
 
-    /// Waits for the next step, and says whether [`next_step`](Self::next_step) gives it straight from the writer's
-    /// slot. `None` at the end.
+    /// Waits for the next step, and says whether [`next_step`](Self::next_step) gives it straight from the
+    /// writer's slot. `None` at the end.
     ///
     /// # Errors
     /// As [`read`](Reader::read).

@@ -238,8 +238,8 @@ impl Reader {
         }
     }
 
-    /// Waits for the next step and gives this unit's part of it where it lies, in the writer's slot, without a copy:
-    /// the writer cannot use the slot again before it is dropped. `None` at the end.
+    /// Waits for the next step and gives this unit's part of it where it lies, in the writer's slot, without a
+    /// copy: the writer cannot use the slot again before it is dropped. `None` at the end.
     ///
     /// ```no_run
     /// # use polyduct::open;
@@ -251,8 +251,8 @@ impl Reader {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Misuse`] where the part does not lie in one slot of this host, in one piece and in this layout's order;
-    /// the step is still to be read then. Else as [`read`](Self::read).
+    /// [`Error::Misuse`] where the part does not lie in one slot of this host, in one piece and in this layout's
+    /// order; the step is still to be read then. Else as [`read`](Self::read).
     pub fn view(&mut self) -> Result<Option<pipe::Step<'_>>, Error> {
         let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
         match &mut self.end {

@@ -409,8 +409,8 @@ int polyduct_read_arrays(polyduct_port *port, size_t count, void *const *parts, 
 int polyduct_map(polyduct_port *port, const void **memory, size_t *len, int64_t *step);
 
 /* Waits for the next step and gives this unit's part of it where the writer has put it: `*len` bytes in
- * shared memory, without any copy and not to be written, until `polyduct_view_end` gives them back or the port is
- * closed. Until then the writer cannot use the slot again (`depth`), and nothing else can be read;
+ * shared memory, without any copy and not to be written, until `polyduct_view_end` gives them back or the
+ * port is closed. Until then the writer cannot use the slot again (`depth`), and nothing else can be read;
  * `polyduct_info` and values are those of the step. POLYDUCT_MISUSE where the part does not lie in one slot
  * on this host, in one piece and in this layout's order: of files, across hosts, from several writers. The
  * step is still to be read then, by `polyduct_map` for one. `len` and `step` may be NULL. */
