@@ -36,6 +36,15 @@ static void handles(const char *path) {
     OK(polyduct_layout_new(&layout, "block", POLYDUCT_U8, 1, shape, 2));
     FAILS(POLYDUCT_MISUSE, "the port is NULL", polyduct_write(NULL, "abcd", 4));
     FAILS(POLYDUCT_MISUSE, "the port is NULL", polyduct_close(NULL));
+    FAILS(POLYDUCT_MISUSE, "the port is NULL", polyduct_view(NULL, &found, &len, NULL));
+    FAILS(POLYDUCT_MISUSE, "the port is NULL", polyduct_view_end(NULL));
+    FAILS(POLYDUCT_CLOSED, "the port was closed", polyduct_view(closed, &found, &len, NULL));
+    FAILS(POLYDUCT_MISUSE, "memory is NULL", polyduct_view(port, NULL, &len, NULL));
+    FAILS(POLYDUCT_MISUSE, "the port writes", polyduct_view(port, &found, &len, NULL));
+    FAILS(POLYDUCT_MISUSE, "looks at no step", polyduct_view_end(port));
+    FAILS(POLYDUCT_MISUSE, "text is NULL", polyduct_attributes(port, NULL));
+    FAILS(POLYDUCT_MISUSE, "a layout was given; expected a port",
+          polyduct_view_end((polyduct_port *)(void *)layout));
     FAILS(POLYDUCT_MISUSE, "the layout is NULL", polyduct_layout_close(NULL));
     FAILS(POLYDUCT_MISUSE, "the domain is NULL", polyduct_barrier(NULL));
     FAILS(POLYDUCT_MISUSE, "the domain is NULL", polyduct_leave(NULL));
@@ -244,6 +253,64 @@ static void threads(const char *path) {
     OK(polyduct_close(shared));
 }
 
+static void *looks(void *unused) {
+    const uint8_t *memory;
+    size_t len;
+    int code;
+    (void)unused;
+    /* Of several threads one looks at a step, and the others are told; whoever has it gives it back. */
+    while ((code = polyduct_view(shared, (const void **)&memory, &len, NULL)) != POLYDUCT_END) {
+        if (code == POLYDUCT_MISUSE) continue;
+        TRUE(code == POLYDUCT_OK && len == 64);
+        for (size_t n = 1; n < len; n++) TRUE(memory[n] == memory[0]);
+        OK(polyduct_view_end(shared));
+    }
+    return NULL;
+}
+
+/* Several threads look at the steps of one port; a child of fork has no part in that. */
+static void views(const char *pipe) {
+    pthread_t all[THREADS];
+    const uint8_t *memory;
+    int status;
+    polyduct_options o = alone();
+    OK(polyduct_open_read(&shared, pipe, "*", &o));
+    OK(polyduct_view(shared, (const void **)&memory, NULL, NULL));
+    pid_t child = fork();
+    if (child == 0) {
+        FAILS(POLYDUCT_MISUSE, "in a fork of the process", polyduct_view_end(shared));
+        FAILS(POLYDUCT_MISUSE, "in a fork of the process", polyduct_close(shared));
+        exit(0);
+    }
+    TRUE(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    TRUE(memory[0] == memory[63]);
+    OK(polyduct_view_end(shared));
+    for (size_t n = 0; n < THREADS; n++) TRUE(pthread_create(&all[n], NULL, looks, NULL) == 0);
+    for (size_t n = 0; n < THREADS; n++) pthread_join(all[n], NULL);
+    OK(polyduct_close(shared));
+}
+
+/* Words that are longer than anybody's buffer, with bytes that are no text among them. */
+static void words(const char *path) {
+    enum { LONG = 1 << 20 };
+    char *layout = malloc(LONG + 1);
+    polyduct_options o = alone();
+    polyduct_port *port;
+    int64_t shape[] = {4};
+    memset(layout, 'x', LONG);
+    layout[LONG] = 0;
+    GIVES(POLYDUCT_LAYOUT_ERROR, polyduct_open_write(&port, path, POLYDUCT_U8, 1, shape, layout, &o));
+    TRUE(strlen(polyduct_error_text()) > 0);
+    layout[LONG / 2] = (char)0xff;
+    FAILS(POLYDUCT_BAD_OPTION, "no text in UTF-8",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 1, shape, layout, &o));
+    TRUE(polyduct_error_attribute(NULL) == NULL);
+    o.attributes = layout;
+    FAILS(POLYDUCT_BAD_OPTION, "no text in UTF-8",
+          polyduct_open_write(&port, path, POLYDUCT_U8, 1, shape, "*", &o));
+    free(layout);
+}
+
 static void *reads(void *unused) {
     uint8_t part;
     (void)unused;
@@ -275,7 +342,8 @@ int main(int argc, char **argv) {
         void (*run)(const char *);
     } roles[] = {
         {"handles", handles}, {"arguments", arguments}, {"sizes", sizes},     {"waiting", waiting},
-        {"forked", forked},   {"threads", threads},     {"closing", closing},
+        {"forked", forked},   {"threads", threads},     {"closing", closing}, {"views", views},
+        {"words", words},
     };
     for (size_t n = 0; n < sizeof roles / sizeof *roles && argc > 2; n++)
         if (!strcmp(roles[n].name, argv[1])) {

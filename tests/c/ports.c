@@ -107,14 +107,158 @@ static void read_columns(char **argv) {
     OK(polyduct_close(port));
 }
 
+/* Steps that are looked at where the writer has put them, one at a time. */
+static void view_rows(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    const void *memory, *other;
+    char mine[ROWS * COLUMNS * 4];
+    size_t len;
+    int64_t step = -1;
+    OK(polyduct_open_read(&port, argv[2], "block,*", &o));
+    polyduct_part part = part_of(port, 0);
+    FAILS(POLYDUCT_MISUSE, "looks at no step", polyduct_view_end(port));
+    for (int n = 0; n < STEPS; n++) {
+        OK(polyduct_view(port, &memory, &len, &step));
+        TRUE(step == n && len == part.len);
+        check(memory, &part, n);
+        FAILS(POLYDUCT_MISUSE, "give that back first", polyduct_read(port, mine, len, NULL));
+        FAILS(POLYDUCT_MISUSE, "give that back first", polyduct_view(port, &other, NULL, NULL));
+        TRUE(part_of(port, 0).len == len);
+        if (n == 1) {
+            say("holds");
+            wait_for_test();
+            check(memory, &part, n);
+        }
+        OK(polyduct_view_end(port));
+    }
+    GIVES(POLYDUCT_END, polyduct_view(port, &memory, NULL, NULL));
+    OK(polyduct_close(port));
+}
+
+/* Steps that have to be copied: to look at them is an error, and the step is still to be read. */
+static void view_columns(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    const void *memory;
+    size_t len;
+    int64_t step;
+    OK(polyduct_open_read(&port, argv[2], "*,block", &o));
+    polyduct_part part = part_of(port, 0);
+    for (int n = 0; n < STEPS; n++) {
+        FAILS(POLYDUCT_MISUSE, "slot", polyduct_view(port, &memory, &len, &step));
+        FAILS(POLYDUCT_MISUSE, "looks at no step", polyduct_view_end(port));
+        OK(polyduct_map(port, &memory, &len, &step));
+        TRUE(step == n);
+        check(memory, &part, n);
+    }
+    OK(polyduct_close(port));
+}
+
+/* A bundle that is looked at: sizes and values are those of the step. Closed while it is. */
+static void view_bundle(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    const void *memory;
+    int64_t step, value;
+    polyduct_rule rule = {sizeof rule, "u", "*,*", 0, 0, 0, 0, 0, 0, NULL, NULL};
+    OK(polyduct_open_read_arrays(&port, argv[2], 1, &rule, &o));
+    OK(polyduct_view(port, &memory, NULL, &step));
+    const double *u = (const double *)((const char *)memory + part_of(port, 0).offset);
+    for (int n = 0; n < 12; n++) TRUE(u[n] == n);
+    OK(polyduct_get_int(port, "step", &value));
+    TRUE(value == 0 && step == 0);
+    OK(polyduct_close(port));
+    FAILS(POLYDUCT_CLOSED, "was closed", polyduct_view_end(port));
+}
+
+/* Begins a step, or looks at one, and is killed there. */
+static void hold_step(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    int64_t shape[] = {ROWS, COLUMNS};
+    void *memory;
+    size_t len;
+    OK(polyduct_open_write(&port, argv[2], POLYDUCT_I32, 2, shape, "*,*", &o));
+    OK(polyduct_step_begin(port, &memory, &len));
+    memset(memory, 7, len);
+    say("holds");
+    wait_for_test();
+}
+
+/* An array of Zarr with what is written down of it; and several in a group. */
+static void notes(char **argv) {
+    char url[4096];
+    polyduct_options o = {0};
+    polyduct_port *port;
+    int64_t shape[] = {2, 3};
+    int32_t part[6] = {1, 2, 3, 4, 5, 6};
+    const char *text;
+    o.struct_size = sizeof o;
+    o.attributes = "{\"units\": \"K\", \"level\": [1, 2.5]}";
+    o.dims = "time,y,";
+    o.stepped = 1;
+    snprintf(url, sizeof url, "%s/one.zarr", argv[2]);
+    OK(polyduct_open_write(&port, url, POLYDUCT_I32, 2, shape, NULL, &o));
+    FAILS(POLYDUCT_MISUSE, "the port writes", polyduct_attributes(port, &text));
+    OK(polyduct_write(port, part, sizeof part));
+    OK(polyduct_close(port));
+    OK(polyduct_open_read(&port, url, NULL, NULL));
+    OK(polyduct_attributes(port, &text));
+    TRUE(strstr(text, "\"units\":\"K\"") && strstr(text, "[1,2.5]"));
+    OK(polyduct_dims(port, &text));
+    TRUE(!strcmp(text, "time,y,"));
+    OK(polyduct_close(port));
+    polyduct_array array = {.struct_size = sizeof array, .name = "a/b", .type = POLYDUCT_I32, .ndim = 2};
+    array.shape = shape;
+    array.attributes = "{\"long_name\": \"depth\"}";
+    array.dims = "y,x";
+    o = (polyduct_options){.struct_size = sizeof o, .attributes = "{\"title\": \"run 7\"}"};
+    snprintf(url, sizeof url, "%s/all.zarr", argv[2]);
+    OK(polyduct_open_write_arrays(&port, url, 1, &array, &o));
+    OK(polyduct_write_arrays(port, 1, (const void *const[]){part}, (size_t[]){sizeof part}));
+    OK(polyduct_close(port));
+    o.attributes = "[1]";
+    FAILS(POLYDUCT_BAD_OPTION, "the text of a JSON object",
+          polyduct_open_write(&port, url, POLYDUCT_I32, 2, shape, NULL, &o));
+}
+
+/* Two units of one program across hosts, with a key that only the program has. */
+static void keyed(char **argv) {
+    polyduct_options o = options(argv);
+    polyduct_port *port;
+    int64_t shape[] = {4};
+    char part[4] = "abc";
+    const void *memory;
+    o.key = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    o.program = argv[3][0] == '0' ? "w" : "r";
+    o.units = 1;
+    o.unit = 0;
+    if (argv[3][0] == '0') {
+        OK(polyduct_open_write(&port, argv[2], POLYDUCT_U8, 1, shape, "*", &o));
+        OK(polyduct_write(port, part, 4));
+    } else {
+        OK(polyduct_open_read(&port, argv[2], "*", &o));
+        FAILS(POLYDUCT_MISUSE, "slot", polyduct_view(port, &memory, NULL, NULL));
+        OK(polyduct_map(port, &memory, NULL, NULL));
+        TRUE(!strcmp(memory, "abc"));
+    }
+    OK(polyduct_close(port));
+    o.key = "0011";
+    FAILS(POLYDUCT_BAD_OPTION, "64 hexadecimal digits", polyduct_open_read(&port, argv[2], "*", &o));
+    o.key = NULL;
+    o.trusted_network = 1;
+    FAILS(POLYDUCT_BAD_OPTION, "no key is given", polyduct_open_read(&port, argv[2], "*", &o));
+}
+
 /* Two arrays and four values, of which one array changes its size. */
 static void write_bundle(char **argv) {
     polyduct_options o = options(argv);
     polyduct_port *port;
     int64_t u[] = {4, 3}, cells[] = {100};
     polyduct_array arrays[] = {
-        {sizeof *arrays, "u", POLYDUCT_F64, 2, u, "block,*", POLYDUCT_FIXED, 0},
-        {sizeof *arrays, "cells", POLYDUCT_I64, 1, cells, NULL, POLYDUCT_OPEN, 0},
+        {sizeof *arrays, "u", POLYDUCT_F64, 2, u, "block,*", POLYDUCT_FIXED, 0, NULL, NULL},
+        {sizeof *arrays, "cells", POLYDUCT_I64, 1, cells, NULL, POLYDUCT_OPEN, 0, NULL, NULL},
     };
     OK(polyduct_open_write_arrays(&port, argv[2], 2, arrays, &o));
     int32_t unit, units;
@@ -291,7 +435,9 @@ int main(int argc, char **argv) {
         {"write", write_rows},        {"read", read_columns}, {"write_bundle", write_bundle},
         {"read_bundle", read_bundle}, {"describe", describe}, {"store", store},
         {"wait", wait_for_step},      {"give_up", give_up},
-        {"until_error", write_until_error},
+        {"until_error", write_until_error}, {"view", view_rows}, {"view_columns", view_columns},
+        {"view_bundle", view_bundle}, {"hold", hold_step},       {"notes", notes},
+        {"keyed", keyed},
     };
     for (size_t n = 0; n < sizeof roles / sizeof *roles && argc > 2; n++)
         if (!strcmp(roles[n].name, argv[1])) {

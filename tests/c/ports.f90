@@ -1,11 +1,68 @@
 ! One side of a port in Fortran, for tests whose other side is Python: ports ROLE URL UNIT UNITS.
+module functions
+  use, intrinsic :: iso_c_binding
+  use, intrinsic :: iso_fortran_env, only: int32, real64
+  use polyduct
+  implicit none
+  integer :: heard = 0
+
+contains
+
+  !> Each row of an array twice, one below the other; fails for another rank.
+  function twice(user, argument, reply) bind(C) result(code)
+    type(c_ptr), value :: user, argument, reply
+    integer(c_int) :: code
+    real(real64), allocatable :: a(:, :), b(:, :)
+    integer :: status, i
+    code = 1
+    if (c_associated(user)) return
+    call polyduct_take(argument, a, stat=status)
+    if (status /= POLYDUCT_OK) then
+      call polyduct_reply_error(reply, 'no matrix of doubles')
+      return
+    end if
+    allocate (b(2*size(a, 1), size(a, 2)))
+    do i = 1, size(a, 1)
+      b(2*i - 1, :) = a(i, :)
+      b(2*i, :) = a(i, :)
+    end do
+    call polyduct_reply(reply, b)
+    code = 0
+  end function
+
+  subroutine note(user, from, args, payload, len) bind(C)
+    type(c_ptr), value :: user, payload
+    integer(c_int32_t), value :: from
+    integer(c_int32_t), intent(in) :: args(4)
+    integer(c_size_t), value :: len
+    if (.not. c_associated(user) .and. from >= 0 .and. args(1) == 7 .and. len == 0) heard = heard + 1
+    if (c_associated(payload)) heard = heard + 1
+  end subroutine
+
+  function is_heard(user) bind(C) result(done)
+    type(c_ptr), value :: user
+    integer(c_int) :: done
+    done = 0
+    if (heard > 0 .and. .not. c_associated(user)) done = 1
+  end function
+end module
+
 program ports
-  use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
+  use functions
+  use, intrinsic :: iso_fortran_env, only: error_unit, int8, int32, int64, real32, real64
   use polyduct
   implicit none
   integer, parameter :: rows = 6, columns = 10
   character(1024) :: role, url, text
   integer :: unit, units
+
+  interface
+    function own_poll(domain, handled) bind(C, name='polyduct_poll') result(code)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: domain, handled
+      integer(c_int) :: code
+    end function
+  end interface
 
   call get_command_argument(1, role)
   call get_command_argument(2, url)
@@ -22,6 +79,18 @@ program ports
     call write_bundle
   case ('read_bundle')
     call read_bundle
+  case ('view')
+    call view_rows
+  case ('write_open')
+    call write_open
+  case ('read_open')
+    call read_open
+  case ('notes')
+    call notes
+  case ('keyed')
+    call keyed
+  case ('calls')
+    call calls
   case ('ranks')
     call all_ranks
   case ('messages')
@@ -102,6 +171,188 @@ contains
     call in%read(a, stat=status)
     call check(status == POLYDUCT_END .and. .not. in%next(p), 'the end')
     call in%close()
+  end subroutine
+
+  ! Steps where the writer has put them.
+  subroutine view_rows
+    type(polyduct_port) :: in
+    real(real64), pointer :: p(:, :)
+    real(real64) :: a(rows, columns)
+    integer :: step, status
+    character(5) :: short
+    call in%open_read(url, '*,*', unit=unit, units=units, program='fv', timeout=60d0)
+    step = 0
+    do while (in%view(p))
+      call compare(p, in%lower(), step)
+      call in%read(a, stat=status, errmsg=short)
+      call check(status == POLYDUCT_MISUSE .and. short == 'the p', 'the step is looked at: '//short)
+      call in%view_end()
+      step = step + 1
+    end do
+    call check(step == 3 .and. .not. associated(p), 'three steps')
+    call in%view_end(stat=status)
+    call check(status == POLYDUCT_MISUSE, 'nothing to give back')
+    call in%close()
+  end subroutine
+
+  ! What write_bundle of ports.c writes.
+  subroutine write_open
+    type(polyduct_arrays) :: arrays
+    type(polyduct_port) :: out
+    real(real64), pointer :: u(:, :)
+    integer(int64), pointer :: cells(:)
+    integer(int64) :: first(2)
+    integer :: step, i, j, status
+    call arrays%add('u', [4, 3], 'f8', 'block,*')
+    call arrays%add('cells', [100], 'i8', changes=POLYDUCT_OPEN, open_dim=1)
+    call out%open_write_arrays(url, arrays, unit=unit, units=units, program='fo', timeout=60d0)
+    call out%bring('cell', [1], stat=status)
+    call check(status == POLYDUCT_MISUSE, 'an array that there is not')
+    first = out%lower('u')
+    do step = 0, 1
+      call check(out%next_step() == step, 'the next step')
+      call out%bring('cells', [unit + step + 1])
+      call out%begin()
+      call out%at('u', u)
+      call out%at('cells', cells)
+      do j = 1, size(u, 2)
+        do i = 1, size(u, 1)
+          u(i, j) = step*100 + (first(1) + i - 2)*3 + j - 1
+        end do
+      end do
+      call check(size(cells) == unit + step + 1, 'the piece')
+      cells = [(int(unit*10 + i - 1, int64), i=1, size(cells))]
+      call out%set('step', step)
+      call out%set('time', 0.5d0*step)
+      call out%set('units', 'm'//char(195)//char(188))
+      call out%set_bytes('raw', [0_int8, 1_int8])
+      call out%publish()
+    end do
+    call out%close()
+  end subroutine
+
+  ! The same, read: `u` put together with itself as planes of a new dimension, and a corner of it.
+  subroutine read_open
+    type(polyduct_arrays) :: arrays
+    type(polyduct_port) :: in
+    real(real64), pointer :: both(:, :, :), corner(:, :), row(:)
+    integer(int64), pointer :: cells(:)
+    integer(int8), allocatable :: raw(:)
+    integer :: step, i
+    call arrays%take('both', '*,*,*', join=POLYDUCT_STACKED, axis=1)
+    call arrays%piece('u')
+    call arrays%piece('u')
+    call arrays%take('corner', '*,*')
+    call arrays%piece('u', lo=[2, 2], hi=[3, POLYDUCT_TO_END])
+    call arrays%take('row', '*')
+    call arrays%piece('u', lo=[4, 1], hi=[POLYDUCT_ALONE, 3])
+    call arrays%take('cel*', '*')
+    call in%open_read_arrays(url, arrays, unit=unit, units=units, program='fp', timeout=60d0)
+    step = 0
+    do while (in%peek())
+      call check(all(in%shape('cells') == [2*(step + 1) + 1]), 'the size before the step is read')
+      call check(in%come(), 'the step')
+      call in%get_bytes('raw', raw)
+      call check(size(raw) == 2 .and. raw(2) == 1, 'bytes')
+      call in%at('both', both)
+      call in%at('corner', corner)
+      call in%at('row', row)
+      call in%at('cells', cells)
+      call check(all(shape(both) == [2, 4, 3]) .and. both(2, 3, 1) == step*100 + 6, 'two planes')
+      call check(all(shape(corner) == [2, 2]) .and. corner(1, 1) == step*100 + 4, 'a corner')
+      call check(corner(2, 2) == step*100 + 8 .and. all(row == step*100 + [9, 10, 11]), 'a row')
+      call check(all(cells(:step + 1) == [(i - 1, i=1, step + 1)]) .and. cells(step + 2) == 10, 'the pieces')
+      step = step + 1
+    end do
+    call check(step == 2, 'two steps')
+    call in%close()
+  end subroutine
+
+  subroutine notes
+    type(polyduct_port) :: port
+    real(real32) :: a(2, 3)
+    a = 1
+    call port%open_write(url, shape(a), 'f4', attributes='{"units": "m"}', dims='x,y')
+    call port%write(a)
+    call port%close()
+    call port%open_read(url)
+    call check(port%attributes() == '{"units":"m"}' .and. port%dims() == 'x,y', 'what is written down')
+    call check(port%steps() == 1, 'one step')
+  end subroutine
+
+  subroutine keyed
+    type(polyduct_port) :: port
+    integer(int32) :: a(3)
+    integer :: status
+    character(*), parameter :: key = repeat('0123456789abcdef', 4)
+    a = [1, 2, 3]
+    if (unit == 0) then
+      call port%open_write(url, [3], 'i4', '*', unit=0, units=1, program='w', timeout=60d0, key=key)
+      call port%write(a)
+    else
+      call port%open_read(url, '*', unit=0, units=1, program='r', timeout=60d0, key=key)
+      a = 0
+      call port%read(a)
+      call check(all(a == [1, 2, 3]), 'the array')
+    end if
+    call port%close()
+    call port%open_read(url, '*', unit=0, units=1, key='12', stat=status)
+    call check(status == POLYDUCT_BAD_OPTION, 'a key')
+  end subroutine
+
+  ! Each unit calls the next one, and writes into a region of it.
+  subroutine calls
+    type(polyduct_domain) :: d
+    type(polyduct_region) :: region
+    type(polyduct_call) :: first, second
+    real(real64) :: a(2, 2), back(2)
+    real(real64), allocatable :: b(:, :)
+    integer(int32), allocatable :: n(:)
+    real(real64), pointer :: mine(:), none(:)
+    integer :: right, left, status
+    character(300) :: why
+    call d%join(name=trim(url), unit=unit, units=units, timeout=60d0)
+    right = mod(unit + 1, units)
+    left = mod(unit + units - 1, units)
+    call d%offer('twice', twice)
+    call d%handle_by('note', note)
+    call d%region(region, 3, mine, [4])
+    mine = -1
+    call d%region(region, 4, none, [4], stat=status)
+    call check(status == POLYDUCT_MISUSE .and. .not. associated(none), 'a region that is there')
+    call d%synchronise()
+    call check(d%region_size(right, 3) == 32, 'the size')
+    call check(own_poll(d%c_handle(), c_null_ptr) == POLYDUCT_OK, 'a function of C''s by its handle')
+    call d%put(right, 3, [real(unit, real64), 0.5d0], offset=1_int64)
+    call d%get(right, 3, back, offset=1_int64)
+    call check(all(back == [real(unit, real64), 0.5d0]), 'what was put')
+    call d%put(right, 3, [9d0], offset=3_int64, notify='note', args=[7])
+    call check(d%serve(is_heard, timeout=60d0), 'the note')
+    call check(mine(1) == -1 .and. mine(2) == left .and. mine(3) == 0.5d0 .and. mine(4) == 9, 'the region')
+    call d%get(right, 3, back, offset=3_int64, stat=status)
+    call check(status == POLYDUCT_REGION_ERROR, 'beyond the end')
+    call d%put(right, 3, back, offset=-1_int64, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'before the begin')
+    a = reshape([1, 2, 3, 4], [2, 2])*(unit + 1)
+    call d%call(first, right, 'twice', a, timeout=60d0)
+    call d%call(second, right, 'twice', back, timeout=60d0)
+    call first%result(b)
+    call check(all(shape(b) == [4, 2]) .and. all(b(:, 2) == [3, 3, 4, 4]*(unit + 1)), 'the result')
+    call check(first%is_done(), 'the call is done')
+    call polyduct_take(c_null_ptr, n, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'no argument')
+    call polyduct_reply(c_null_ptr, a, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'no reply')
+    call second%result(b, stat=status, errmsg=why)
+    call check(status == POLYDUCT_CALL_FAILED .and. index(why, 'no matrix of doubles') > 0, trim(why))
+    call d%call(second, right, 'twice', a)
+    call second%result(n, stat=status)
+    call check(status == POLYDUCT_WRONG_TYPE .and. .not. allocated(n), 'a result of another type')
+    call d%call(second, right, 'twice', a(1:1, :), stat=status)
+    call check(status == POLYDUCT_MISUSE, 'gaps')
+    call d%barrier()
+    call region%close()
+    call d%leave()
   end subroutine
 
   subroutine compare(a, first, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Process, together
-from programs import C, CONFIG, MPIRUN, SOURCES, Program, build, build_fortran, missing, run, running
+from programs import C, CONFIG, CPP, MPIRUN, SOURCES, Program, build, build_fortran, missing, run, running
 
 import polyduct
 
@@ -94,6 +95,95 @@ def test_fortran_and_python_mean_the_same_indices(built: Build, pipe: str) -> No
     np.testing.assert_array_equal(steps[2], whole(2))
 
 
+# -- steps that are looked at where they lie --
+
+
+def test_a_view_keeps_the_slot(built: Build, pipe: str) -> None:
+    """The writer has one slot, and cannot go on as long as a reader looks at it."""
+    place = {"unit": 0, "units": 1, "program": "py", "depth": 1, "timeout": 60}
+    with running(Program(built("ports.c"), "view", pipe, 0, 1)) as [reader]:
+        with polyduct.open(pipe, "w", shape=(ROWS, COLUMNS), dtype="i4", layout="*,*", **place) as out:
+            for step in range(2):
+                out.write(whole(step).astype("i4"))
+            assert reader.hear() == "holds"
+            with pytest.raises(polyduct.TimeoutError):
+                out.write(whole(2).astype("i4"), timeout=0.1)
+            reader.tell()
+            out.write(whole(2).astype("i4"))
+        reader.end()
+
+
+def test_what_has_to_be_copied_cannot_be_viewed(built: Build, pipe: str, tmp_path: Path) -> None:
+    """Of two writers, and of a file: the step is read all the same."""
+    for place in (pipe, str(tmp_path / "x.npy")):
+        writers = [Program(built("ports.c"), "write", place, u, 2) for u in range(2)]
+        with running(*writers):
+            if place != pipe:
+                assert [writer.end() for writer in writers] == ["", ""]
+            run(built("ports.c"), "view_columns", place, 0, 1)
+            if place == pipe:
+                assert [writer.end() for writer in writers] == ["", ""]
+
+
+def test_a_bundle_is_viewed_and_closed(built: Build, pipe: str) -> None:
+    with running(Program(built("ports.c"), "view_bundle", pipe, 0, 1)) as [reader]:
+        arrays = {"u": polyduct.Array((4, 3), "f8", "*,*")}
+        with polyduct.open(pipe, "w", arrays=arrays, unit=0, units=1, program="py", timeout=60) as out:
+            out.write({"u": np.arange(12.0).reshape(4, 3)}, step=0)
+        reader.end()
+
+
+def test_a_view_of_fortran(built: Build, pipe: str) -> None:
+    with running(Program(built("ports.f90"), "view", pipe, 0, 1)) as [reader]:
+        write_all(pipe, "f8", "*,*;order=F", 0, 1)
+        reader.end()
+
+
+def test_threads_share_views(built: Build, pipe: str) -> None:
+    with running(Program(built("misuse.c"), "views", pipe)) as [reader]:
+        with polyduct.open(pipe, "w", shape=64, dtype="u1", layout="*", unit=0, units=1, timeout=60) as out:
+            for step in range(50):
+                out.write(np.full(64, step, "u1"))
+        assert reader.end() == ""
+
+
+@pytest.mark.parametrize(("role", "side"), [("hold", "writer"), ("view", "reader")])
+def test_who_is_killed_in_a_step_is_lost(built: Build, pipe: str, role: str, side: str) -> None:
+    place = {"unit": 0, "units": 1, "program": "py", "timeout": 60}
+    with running(Program(built("ports.c"), role, pipe, 0, 1)) as [other]:
+        if role == "hold":
+            port: Any = polyduct.open(pipe, layout="*,*", **place)
+        else:
+            port = polyduct.open(pipe, "w", shape=(ROWS, COLUMNS), dtype="i4", layout="*,*", **place)
+            for step in range(2):
+                port.write(whole(step).astype("i4"))
+        assert other.hear() == "holds"
+        other.process.kill()
+        with pytest.raises(polyduct.PeerLost) as lost:
+            while True:
+                port.read() if role == "hold" else port.write(whole(0).astype("i4"))
+        assert lost.value.side == side
+        port.abort()
+
+
+def test_a_view_outlives_its_writer(built: Build, pipe: str, start: Callable[..., Process]) -> None:
+    """The bytes stay where they are, and the next step is the loss."""
+    writer = start(
+        f"""
+        shape = ({ROWS}, {COLUMNS})
+        out = polyduct.open({pipe!r}, "w", shape=shape, dtype="i4", layout="*,*", unit=0, units=1)
+        for step in range(2):
+            out.write((step * 1000 + np.arange({ROWS * COLUMNS}).reshape(shape)).astype("i4"))
+        wait()
+        """
+    )
+    with running(Program(built("ports.c"), "view", pipe, 0, 1)) as [reader]:
+        assert reader.hear() == "holds"
+        writer.signal(signal.SIGKILL)
+        reader.tell()
+        assert "polyduct_view(port, &memory, &len, &step): PeerLost" in reader.end(status=1)
+
+
 # -- bundles --
 
 
@@ -119,6 +209,17 @@ def test_a_bundle_among_themselves(built: Build, pipe: str) -> None:
     with running(*(Program(built("ports.c"), role, pipe, u, n) for role, u, n in roles)) as programs:
         for one in programs:
             one.end()
+
+
+def test_pieces_and_open_dimensions_of_fortran(built: Build, pipe: str) -> None:
+    """Written by Fortran and read by C and Fortran, and the other way round."""
+    for writer, reader in (("ports.f90", "ports.c"), ("ports.c", "ports.f90"), ("ports.f90", "ports.f90")):
+        suffix = {"ports.f90": "_open", "ports.c": "_bundle"}
+        roles = [(writer, "write", u, 2) for u in range(2)] + [(reader, "read", u, 2) for u in range(2)]
+        programs = (Program(built(s), role + suffix[s], pipe, u, n) for s, role, u, n in roles)
+        with running(*programs) as all_:
+            for one in all_:
+                one.end()
 
 
 def test_a_bundle_of_fortran(built: Build, pipe: str) -> None:
@@ -173,6 +274,31 @@ def test_stores(built: Build, tmp_path: Path) -> None:
     assert (status.data, status.parity, status.stripe) == (2, 1, 4096)
 
 
+def test_attributes_and_names_of_dimensions(built: Build, tmp_path: Path) -> None:
+    run(built("ports.c"), "notes", tmp_path)
+    run(built("ports.f90"), "notes", tmp_path / "f.zarr", 0, 1)
+    one = json.loads((tmp_path / "one.zarr/zarr.json").read_text())
+    assert one["attributes"] == {"units": "K", "level": [1, 2.5]}
+    assert one["dimension_names"] == ["time", "y", None]
+    group = json.loads((tmp_path / "all.zarr/zarr.json").read_text())
+    array = json.loads((tmp_path / "all.zarr/a/b/zarr.json").read_text())
+    assert group["attributes"]["title"] == "run 7"
+    assert array["attributes"]["long_name"] == "depth"
+    assert array["dimension_names"][-2:] == ["y", "x"]
+
+
+@pytest.mark.parametrize("source", ["ports.c", "ports.f90"])
+def test_a_program_says_its_key(built: Build, source: str) -> None:
+    """A pipe across hosts, and no key in the environment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"pipe://127.0.0.1:{server.getsockname()[1]}/keyed"
+    environ = {"POLYDUCT_JOB_KEY": "", "POLYDUCT_TRUSTED_NETWORK": ""}
+    programs = (Program(built(source), "keyed", place, u, 2, env=environ) for u in range(2))
+    with running(*programs) as both:
+        for one in both:
+            one.end()
+
+
 def test_every_type_and_rank_of_fortran(built: Build, tmp_path: Path) -> None:
     run(built("ports.f90"), "ranks", tmp_path, 0, 1)
 
@@ -196,7 +322,7 @@ def test_every_type_and_rank_of_fortran(built: Build, tmp_path: Path) -> None:
 # -- errors --
 
 
-@pytest.mark.parametrize("role", ["handles", "arguments", "sizes", "forked"])
+@pytest.mark.parametrize("role", ["handles", "arguments", "sizes", "forked", "words"])
 def test_misuse_is_an_error(built: Build, tmp_path: Path, role: str) -> None:
     assert run(built("misuse.c"), role, "x.npy", cwd=tmp_path) == ""
 
@@ -385,6 +511,21 @@ def test_messages_of_fortran(built: Build) -> None:
             domain.send(1, np.zeros((2, 3), "i4"), tag=7)
             domain.barrier()
         program.end()
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_calls_and_regions_of_fortran(built: Build, units: int) -> None:
+    name = f"capi-calls-{os.getpid()}-{units}"
+    with running(*(Program(built("ports.f90"), "calls", name, u, units) for u in range(units))) as programs:
+        for program in programs:
+            program.end()
+
+
+def test_cpp_with_exceptions(tmp_path: Path) -> None:
+    """Handles in objects: what is unwound in the midst of a step leaves no file, and nothing half open."""
+    assert run(build(tmp_path, CPP, SOURCES / "raii.cpp"), cwd=tmp_path) == ""
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["moved.npy", "whole.npy"]
+    np.testing.assert_array_equal(np.load(tmp_path / "whole.npy").ravel(), [0, 1, 2, 3])
 
 
 def test_layouts(built: Build) -> None:

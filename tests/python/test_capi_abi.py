@@ -29,6 +29,12 @@ def declared() -> list[str]:
     return sorted(re.findall(r"^[a-z_0-9 ]+?\*?\b(polyduct_\w+)\(", TEXT, re.MULTILINE))
 
 
+def prototypes() -> dict[str, list[str]]:
+    """The functions that give a code, and what they take."""
+    found = re.findall(r"^int (polyduct_\w+)\((.*?)\);", TEXT, re.MULTILINE | re.DOTALL)
+    return {name: [" ".join(one.split()) for one in takes.split(",")] for name, takes in found}
+
+
 def structures() -> dict[str, list[str]]:
     """The structures that callers see, and their members."""
     found = {}
@@ -70,6 +76,81 @@ def test_the_library_has_what_the_header_declares_and_nothing_else() -> None:
 
 def test_the_table_is_what_is_there(tmp_path: Path) -> None:
     assert table(tmp_path) == (SOURCES / "abi.txt").read_text()
+
+
+NOTHING = r"""
+#include <polyduct.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static polyduct_port *port(void) {
+    polyduct_port *made = NULL;
+    polyduct_options o = {.struct_size = sizeof o, .units = 1};
+    int64_t shape[] = {4};
+    if (polyduct_open_write(&made, "x.npy", POLYDUCT_U8, 1, shape, "*", &o)) puts(polyduct_error_text());
+    return made;
+}
+
+static polyduct_domain *domain(void) {
+    polyduct_domain *made = NULL;
+    polyduct_domain_options o = {.struct_size = sizeof o, .units = 1, .timeout = 0.05};
+    if (polyduct_join(&made, &o)) puts(polyduct_error_text());
+    return made;
+}
+
+static polyduct_layout *layout(void) {
+    polyduct_layout *made = NULL;
+    int64_t shape[] = {4};
+    if (polyduct_layout_new(&made, "block", POLYDUCT_U8, 1, shape, 2)) puts(polyduct_error_text());
+    return made;
+}
+
+static void said(const char *name, int code) {
+    printf("%s %s\n", name, polyduct_code_name(code));
+    fflush(stdout);
+}
+
+int main(void) {
+    polyduct_port *a_port;
+    polyduct_domain *a_domain;
+    polyduct_layout *a_layout;
+    void *wrong = layout();
+    alarm(60);
+"""
+
+
+def test_functions_bear_nothing_and_handles_of_another_kind(tmp_path: Path) -> None:
+    """Every function with 0 for everything, with a handle of another kind, and with one that is right and 0
+    for all else: an answer, and neither a crash nor an endless wait."""
+    lines = [NOTHING]
+
+    def call(what: str, name: str, *given: str) -> None:
+        zeros = ["0"] * (len(prototypes()[name]) - len(given))
+        takes = ", ".join([*given, *zeros])
+        lines.append(f'    said("{what} {name}", {name}({takes}));\n')
+
+    kinds = ["port", "listing", "layout", "domain", "channel", "call", "region", "lent"]
+    handles = {f"polyduct_{kind} *{kind}" for kind in kinds}
+    ends = {"port": "abort(a_port, NULL)", "domain": "leave(a_domain)", "layout": "layout_close(a_layout)"}
+    for name, takes in prototypes().items():
+        if takes == ["void"]:
+            continue
+        call("nothing", name)
+        if takes[0] in handles:
+            call("wrong", name, "wrong" if takes[0] != "polyduct_layout *layout" else "(void *)port()")
+        for kind, end in ends.items():
+            if takes[0] == f"polyduct_{kind} *{kind}":
+                lines.append(f"    a_{kind} = {kind}();\n")
+                call("right", name, f"a_{kind}")
+                lines.append(f"    polyduct_{end};\n")
+    source = tmp_path / "nothing.c"
+    source.write_text("".join(lines) + "    return 0;\n}\n")
+    found = [line.split() for line in run(build(tmp_path, C, source), cwd=tmp_path).splitlines()]
+    said = {(what, name): code for what, name, code in found}
+    fine = {name for (what, name), code in said.items() if what == "nothing" and code in ("OK", "?")}
+    assert fine == {"polyduct_code_is"}, "0 is a code, and one of its own class"
+    # Some look at an element type first.
+    assert {code for (what, _), code in said.items() if what == "wrong"} <= {"Misuse", "WrongType"}
 
 
 def test_codes_are_the_classes_of_python() -> None:

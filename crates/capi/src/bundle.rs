@@ -1,6 +1,7 @@
 //! Bundles: the arrays that a writer says, and the rules of a reader.
 
 use crate::args::{dims, maybe_text, natural, numbers, several, shape, text};
+use crate::attributes;
 use crate::border::call;
 use crate::error::Failure;
 use crate::guard::Guard;
@@ -23,6 +24,8 @@ pub struct ArraySpec {
     layout: *const c_char,
     changes: i32,
     open_dim: i32,
+    attributes: *const c_char,
+    dims: *const c_char,
 }
 
 /// A box of an array, as the header has it.
@@ -154,7 +157,12 @@ pub unsafe extern "C" fn polyduct_open_write_arrays(
         unsafe {
             let url = text("url", url)?;
             let arrays = several("arrays", arrays, count)?;
-            let (open, place, _) = options::open(url, given, &guard)?;
+            let (mut open, place, _) = options::open(url, given, &guard)?;
+            for array in &arrays {
+                if let Some(notes) = attributes::notes(array.attributes, array.dims)? {
+                    open = open.note_array(text("name", array.name)?, notes);
+                }
+            }
             let arrays: Vec<Array> =
                 arrays.iter().map(|array| array.read(&place)).collect::<Result<_, _>>()?;
             let url = real_url(url, Mode::Write.variable());

@@ -8,7 +8,7 @@ use crate::guard::{lock, Guard, User};
 use crate::handle::{self, Handle};
 use crate::mail::{self, Mail};
 use crate::options::{self, DomainOptions};
-use crate::port::{busy, Port, State};
+use crate::port::{busy, viewing, Port, State};
 use crate::quiet::quiet;
 use polyduct::host::clock;
 use polyduct::message::domain::{inbox, Parcel};
@@ -92,6 +92,7 @@ pub unsafe extern "C" fn polyduct_port_domain(
                 State::Idle(writer) => Ok(writer.domain(join)?),
                 State::Reading(reader, _) => Ok(reader.domain(join)?),
                 State::Filling(_) => Err(busy()),
+                State::Viewing(..) => Err(viewing()),
                 State::Gone => Err(port.closed()),
             })
         })?;
@@ -114,6 +115,7 @@ pub unsafe extern "C" fn polyduct_addresses(
                 State::Idle(writer) => writer.addresses(),
                 State::Reading(reader, _) => reader.addresses(),
                 State::Filling(_) => return Err(busy()),
+                State::Viewing(..) => return Err(viewing()),
                 State::Gone => return Err(port.closed()),
             };
             let Some(addresses) = addresses else {

@@ -164,6 +164,7 @@ pub unsafe extern "C" fn polyduct_info(port: Handle, index: usize, part: *mut Pa
                 }
                 None => Err(crate::port::busy()),
             },
+            State::Viewing(view, _) => view.with(|step| one(step.arrays(), step.mapping(), step.len())),
             State::Gone => Err(port.closed()),
         })?;
         // SAFETY: a structure of the caller's that says its size.

@@ -14,6 +14,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod args;
+mod attributes;
 mod border;
 mod bundle;
 mod call;
@@ -37,6 +38,7 @@ mod region;
 mod store;
 mod types;
 mod values;
+mod view;
 mod write;
 
 pub use code::Code;

@@ -1,10 +1,12 @@
 //! `polyduct_options` and `polyduct_domain_options`, as builders of the façade.
 
 use crate::args::{dims, maybe_text, natural, seconds, shape, sized, unit};
+use crate::attributes;
 use crate::error::Failure;
 use crate::guard::{Guard, Question, User};
 use crate::types;
 use polyduct::message::domain::OnLoss;
+use polyduct::message::link::key::{JobKey, KeyError, Trust};
 use polyduct::store::zarr::Compression;
 use polyduct::{JobUnit, Join, Open, Readers};
 use std::ffi::{c_char, c_int, c_void};
@@ -34,6 +36,11 @@ pub struct Options {
     chunks: *const i64,
     compress: *const c_char,
     shard_bytes: i64,
+    attributes: *const c_char,
+    dims: *const c_char,
+    key: *const c_char,
+    trusted_network: i32,
+    reserved: i32,
 }
 
 /// Unit and units that the caller says.
@@ -41,6 +48,27 @@ fn said(of: i32, units: i32) -> Result<(Option<u32>, Option<u32>), Failure> {
     match units {
         0 => Ok((None, None)),
         units => Ok((Some(unit("unit", of)?), Some(unit("units", units)?))),
+    }
+}
+
+/// The job's key and whether the network is trusted, where the caller says the key; else the environment
+/// says both.
+///
+/// # Safety
+/// As [`maybe_text`].
+unsafe fn trust(key: *const c_char, trusted_network: i32) -> Result<Option<Trust>, Failure> {
+    // SAFETY: as the caller promises.
+    let key = unsafe { maybe_text("key", key) }?;
+    let wrong = |e: KeyError| Failure::option("key", format!("key: {e}"));
+    let trusted_network = trusted_network != 0;
+    match key {
+        None if trusted_network => {
+            let text =
+                "trusted_network: no key is given with it; without one POLYDUCT_TRUSTED_NETWORK says it";
+            Err(Failure::option("trusted_network", text.into()))
+        }
+        None => Ok(None),
+        Some(key) => Ok(Some(Trust { key: JobKey::from_hex(key).map_err(wrong)?, trusted_network })),
     }
 }
 
@@ -126,6 +154,16 @@ pub unsafe fn open(
     if given.shard_bytes != 0 {
         open = open.shard_bytes(natural("shard_bytes", given.shard_bytes)?);
     }
+    // SAFETY: text of the caller's.
+    unsafe {
+        if let Some(trust) = trust(given.key, given.trusted_network)? {
+            open = open.trust(trust);
+        }
+        if let Some(notes) = attributes::notes(given.attributes, given.dims)? {
+            // Of one array, or of all that are written together.
+            open = open.attributes(notes.attributes.clone()).dims(notes.dims.clone()).note_array("", notes);
+        }
+    }
     let expected = Expected {
         // SAFETY: as many numbers as the caller says.
         shape: unsafe { maybe_shape(given.ndim, given.shape) }?,
@@ -188,6 +226,9 @@ pub struct DomainOptions {
     open_timeout: f64,
     interrupt: Question,
     interrupt_user: *mut c_void,
+    key: *const c_char,
+    trusted_network: i32,
+    reserved: i32,
 }
 
 /// A builder for a domain, whose waits `guard` ends. Of a port's, name and numbers are the port's.
@@ -214,6 +255,10 @@ pub unsafe fn join(options: *const DomainOptions, guard: &Guard, of_port: bool) 
     }
     if let Some(name) = name {
         join = join.name(name);
+    }
+    // SAFETY: text of the caller's.
+    if let Some(trust) = unsafe { trust(given.key, given.trusted_network) }? {
+        join = join.trust(trust);
     }
     join = match on_loss {
         None | Some("raise") => join,

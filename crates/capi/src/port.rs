@@ -1,6 +1,7 @@
 //! A unit's port: how it is opened, and how it ends.
 
 use crate::args::{fill, maybe_text, place, put, shape, text};
+use crate::attributes::Kept;
 use crate::border::{call, Done};
 use crate::code::Code;
 use crate::error::Failure;
@@ -12,6 +13,7 @@ use crate::options::{self, layout_of, Options};
 use crate::quiet::quiet;
 use crate::types;
 use crate::values::Values;
+use crate::view::Viewing;
 use crate::write::Filling;
 use polyduct::{Error, JobUnit, Reader, Stats as Counted, Writer};
 use std::ffi::{c_char, c_int};
@@ -25,6 +27,8 @@ pub enum State {
     Filling(Filling),
     /// A reader, and memory for what it maps.
     Reading(Box<Reader>, Memory),
+    /// The same while it looks at a step where that lies.
+    Viewing(Viewing, Memory),
     /// It has ended; or, for a moment, one of the others becomes another.
     Gone,
 }
@@ -38,6 +42,9 @@ pub struct Port {
     pub values: Mutex<Values>,
     /// For who asks what it is: text that lives as long as the port.
     pub names: Names,
+    /// What is written down of the array, once it was asked for; and what its dimensions are called.
+    pub attributes: Kept,
+    pub dims: Kept,
 }
 
 impl Port {
@@ -48,7 +55,16 @@ impl Port {
             _ => Names::default(),
         };
         let url = url.to_owned();
-        Port { guard, url, place, state: Mutex::new(state), values: Mutex::default(), names }
+        Port {
+            guard,
+            url,
+            place,
+            state: Mutex::new(state),
+            values: Mutex::default(),
+            names,
+            attributes: Kept::new(),
+            dims: Kept::new(),
+        }
     }
 
     /// An error of a port that is no longer there.
@@ -66,7 +82,7 @@ impl Port {
         self.with(|state| match state {
             State::Idle(writer) => f(writer),
             State::Filling(_) => Err(busy()),
-            State::Reading(..) => Err(wrong_way()),
+            State::Reading(..) | State::Viewing(..) => Err(wrong_way()),
             State::Gone => Err(self.closed()),
         })
     }
@@ -78,9 +94,8 @@ impl Port {
     ) -> Result<T, Failure> {
         self.with(|state| match state {
             State::Reading(reader, memory) => f(reader, memory),
-            State::Idle(_) | State::Filling(_) => {
-                Err(Failure::misuse("the port writes; this is for one that reads"))
-            }
+            State::Viewing(..) => Err(viewing()),
+            State::Idle(_) | State::Filling(_) => Err(writes()),
             State::Gone => Err(self.closed()),
         })
     }
@@ -90,6 +105,7 @@ impl Port {
         self.guard.end(|| {
             let mut state = lock(&self.state);
             crate::write::drop_step(&mut state);
+            crate::view::give_back(&mut state);
             end(std::mem::replace(&mut state, State::Gone))
         })
     }
@@ -108,9 +124,19 @@ pub fn wrong_way() -> Failure {
     Failure::misuse("the port reads; this is for one that writes")
 }
 
+/// An error of a port that writes where one is to read.
+pub fn writes() -> Failure {
+    Failure::misuse("the port writes; this is for one that reads")
+}
+
 /// An error of a port whose step has not ended.
 pub fn busy() -> Failure {
     Failure::misuse("the port has a step open: end or cancel it first")
+}
+
+/// An error of a port whose step has not been given back.
+pub fn viewing() -> Failure {
+    Failure::misuse("the port looks at a step where it lies: give that back first, by polyduct_view_end")
 }
 
 /// Closes for good. What cannot be completed now is given up: to drop it would be to wait once more.
@@ -128,7 +154,7 @@ fn close(state: State) -> Result<(), Failure> {
             drop(reader.close());
             Ok(())
         }
-        State::Filling(_) | State::Gone => Ok(()),
+        State::Filling(_) | State::Viewing(..) | State::Gone => Ok(()),
     };
     Ok(closed?)
 }
@@ -137,7 +163,7 @@ fn abort(state: State, reason: &str) {
     match state {
         State::Idle(mut writer) => writer.abort_because(reason),
         State::Reading(mut reader, _) => reader.abort_because(reason),
-        State::Filling(_) | State::Gone => {}
+        State::Filling(_) | State::Viewing(..) | State::Gone => {}
     }
 }
 
@@ -251,6 +277,7 @@ pub unsafe extern "C" fn polyduct_port_stats(port: Handle, stats: *mut Stats) ->
             State::Idle(writer) => Ok(writer.stats()),
             State::Reading(reader, _) => Ok(reader.stats()),
             State::Filling(_) => Err(busy()),
+            State::Viewing(..) => Err(viewing()),
             State::Gone => Err(port.closed()),
         })?;
         let found = Stats {

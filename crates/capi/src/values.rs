@@ -63,7 +63,7 @@ unsafe fn set(port: Handle, name: *const c_char, value: impl FnOnce() -> Result<
             match state {
                 State::Idle(writer) => writer.set_values(&packed)?,
                 State::Filling(filling) => filling.with(|step| Ok(step.set_values(&packed)?))?,
-                State::Reading(..) => return Err(wrong_way()),
+                State::Reading(..) | State::Viewing(..) => return Err(wrong_way()),
                 State::Gone => return Err(port.closed()),
             }
             values.said = all;

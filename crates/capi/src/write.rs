@@ -58,7 +58,7 @@ fn begin(
             other => {
                 let failure = match &other {
                     State::Filling(_) => busy(),
-                    State::Reading(..) => wrong_way(),
+                    State::Reading(..) | State::Viewing(..) => wrong_way(),
                     _ => port.closed(),
                 };
                 *state = other;
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn polyduct_bring(port: Handle, index: usize, ndim: c_int,
         port.with(|state| match state {
             State::Idle(writer) => Ok(writer.bring(index, &sizes)?),
             State::Filling(filling) => filling.with(|step| Ok(step.bring(index, &sizes)?)),
-            State::Reading(..) => Err(wrong_way()),
+            State::Reading(..) | State::Viewing(..) => Err(wrong_way()),
             State::Gone => Err(port.closed()),
         })?;
         Ok(Code::OK)
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn polyduct_next_step(port: Handle, step: *mut i64) -> c_i
         let next = port.with(|state| match state {
             State::Idle(writer) => Ok(writer.next_step()),
             State::Filling(_) => Err(busy()),
-            State::Reading(..) => Err(wrong_way()),
+            State::Reading(..) | State::Viewing(..) => Err(wrong_way()),
             State::Gone => Err(port.closed()),
         })?;
         // SAFETY: a number of the caller's.

@@ -368,6 +368,15 @@ impl Reader {
         Ok(Some(Step { reader: self, turn, held }))
     }
 
+    /// Waits for the next step, and says whether [`next_step`](Self::next_step) gives it straight from the
+    /// writer's slot. `None` at the end.
+    ///
+    /// # Errors
+    /// As [`read`](Reader::read).
+    pub fn is_next_mapped(&mut self) -> Result<Option<bool>, PipeError> {
+        Ok(self.take()?.map(|turn| self.end.is_held(&self.work, turn)))
+    }
+
     fn take(&mut self) -> Result<Option<Turn>, PipeError> {
         self.port.check_open()?;
         let turn = self.end.take(&mut self.port, self.next).map_err(|e| self.port.fail(e))?;
@@ -488,6 +497,11 @@ impl Step<'_> {
     /// The arrays, and where this unit's parts of them lie in this step.
     pub fn arrays(&self) -> &[ArrayPart] {
         self.reader.arrays()
+    }
+
+    /// This program's mapping; of a bundle that of the first array.
+    pub fn mapping(&self) -> &Mapping {
+        self.reader.mapping()
     }
 
     /// The values of the step, [packed](polyduct_port::values).

@@ -62,7 +62,7 @@ pub use open::{open, Open};
 pub use polyduct_layout as layout;
 pub use polyduct_message as message;
 pub use polyduct_pipe::ready;
-pub use polyduct_pipe::{Addresses, Mismatch, PipeError, Refusal, Tried, MAX_REASON};
+pub use polyduct_pipe::{Addresses, Mismatch, PipeError, Refusal, Step, Tried, MAX_REASON};
 pub use polyduct_port::values;
 pub use polyduct_port::Options as PortOptions;
 pub use polyduct_port::{

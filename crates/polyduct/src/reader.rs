@@ -32,6 +32,11 @@ pub(crate) enum ReadEnd {
     Store(Box<disk::StoreReader>),
 }
 
+/// Why a step of a pipe cannot be had without a copy.
+const NOT_IN_A_SLOT: &str =
+    "this unit's part does not lie in one writer's slot on this host, in one piece and in this \
+    layout's order; read the step, which copies it, or take the writers' layout";
+
 /// What a pipe brings, or a file of several arrays has.
 pub(crate) fn describe(
     target: &Target,
@@ -230,6 +235,39 @@ impl Reader {
             ReadEnd::File(r) => Ok(r.read(part)?),
             ReadEnd::Arrays(r) => Ok(r.read(part)?),
             ReadEnd::Store(r) => Ok(r.read(part)?),
+        }
+    }
+
+    /// Waits for the next step and gives this unit's part of it where it lies, in the writer's slot, without a
+    /// copy: the writer cannot use the slot again before it is dropped. `None` at the end.
+    ///
+    /// ```no_run
+    /// # use polyduct::open;
+    /// let mut input = open("pipe:field").read("block,*")?;
+    /// while let Some(step) = input.view()? {
+    ///     println!("step {}: {} bytes", step.number(), step.len());
+    /// }
+    /// # Ok::<(), polyduct::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where the part does not lie in one slot of this host, in one piece and in this layout's
+    /// order; the step is still to be read then. Else as [`read`](Self::read).
+    pub fn view(&mut self) -> Result<Option<pipe::Step<'_>>, Error> {
+        let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
+        match &mut self.end {
+            ReadEnd::Pipe(r) => {
+                if r.is_next_mapped().map_err(|e| why(&mut self.carrier, e))? == Some(false) {
+                    return misuse(NOT_IN_A_SLOT);
+                }
+                match r.next_step() {
+                    Ok(step) => Ok(step),
+                    Err(error) => Err(why(&mut self.carrier, error)),
+                }
+            }
+            ReadEnd::File(_) | ReadEnd::Arrays(_) | ReadEnd::Store(_) => {
+                misuse("only steps of pipes lie in slots that can be looked at without a copy; read this one")
+            }
         }
     }
 

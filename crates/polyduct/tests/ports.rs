@@ -90,6 +90,49 @@ fn all(units: u32, f: impl Fn(u32) -> Result<(), Error> + Sync) {
     });
 }
 
+/// Looks at steps where they lie, in rows, or is told in columns that they do not lie in one slot.
+fn view(url: &str, layout: &str, unit: u32, units: u32, steps: u32) -> Result<(), Error> {
+    let place = open(url).unit(unit).units(units).program("viewer").timeout(Duration::from_secs(20));
+    let mut input = place.trust(trust()).read(layout)?;
+    let mapping = input.mapping().clone();
+    let mut got = vec![0; input.local_len_bytes()];
+    for number in 0..steps {
+        let expected = part(&mapping, unit.into(), number);
+        let refused = match input.view() {
+            Ok(step) => {
+                let step = step.unwrap();
+                assert!(layout == "block,*" && step.is_mapped() && step.number() == u64::from(number));
+                assert_eq!((&step[..], step.mapping()), (&expected[..], &mapping));
+                continue;
+            }
+            Err(e) => e,
+        };
+        assert!(layout != "block,*" && refused.to_string().contains("slot"), "{refused}");
+        assert_eq!(input.read(&mut got)?, Some(number.into()));
+        assert_eq!(got, expected);
+    }
+    assert!(input.view()?.is_none());
+    input.close().map(drop)
+}
+
+#[test]
+fn steps_are_looked_at_where_they_lie() {
+    for layout in ["block,*", "*,block"] {
+        let url = format!("pipe:test-view-{}-{}", std::process::id(), layout.find('b').unwrap());
+        std::thread::scope(|s| {
+            s.spawn(|| all(3, |u| write(&url, u, 3, 4)));
+            s.spawn(|| all(3, |u| view(&url, layout, u, 3, 4)));
+        });
+    }
+    let dir = std::env::temp_dir().join(format!("polyduct-test-view-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let _remove = Remove(dir.clone());
+    let url = dir.join("a.npy").display().to_string();
+    all(2, |u| write(&url, u, 2, 1));
+    let mut input = open(&url).unit(0).units(1).read("*,*").unwrap();
+    assert!(matches!(input.view(), Err(Error::Misuse { .. })), "a file");
+}
+
 #[test]
 fn the_same_program_pipes_or_files() {
     let pid = std::process::id();

@@ -33,7 +33,7 @@
 ! contiguous: others are an error. `polyduct_arrays.inc` has the procedures for each of these.
 module polyduct
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, int8, int32, int64, real32, real64
   implicit none
   private
 
@@ -45,7 +45,16 @@ module polyduct
   integer, parameter, public :: POLYDUCT_REFUSED = -30, POLYDUCT_INTERRUPTED = -40
   integer, parameter, public :: POLYDUCT_TIMEOUT_ERROR = -38, POLYDUCT_ABSENT = -39, POLYDUCT_FILE_ERROR = -43
   integer, parameter, public :: POLYDUCT_FILE_MISSING = -44, POLYDUCT_STORE_ERROR = -46
+  integer, parameter, public :: POLYDUCT_NO_UNIT = -10, POLYDUCT_IN_HANDLER = -12, POLYDUCT_REGION_ERROR = -13
+  integer, parameter, public :: POLYDUCT_UNKNOWN_HANDLER = -15, POLYDUCT_CALL_FAILED = -34
+  integer, parameter, public :: POLYDUCT_CALL_DEADLINE = -35, POLYDUCT_CALL_PEER_GONE = -37
   integer, parameter, public :: POLYDUCT_ANY = -1
+  !> How an array of a bundle changes, and how pieces follow each other: as in polyduct.h.
+  integer, parameter, public :: POLYDUCT_FIXED = 0, POLYDUCT_OPEN = 1, POLYDUCT_WHOLE = 2
+  integer, parameter, public :: POLYDUCT_CONSTANT = 3
+  integer, parameter, public :: POLYDUCT_ALONG = 0, POLYDUCT_STACKED = 1
+  !> For the last index of a piece: all that follow; and the first index alone, without the dimension.
+  integer, parameter, public :: POLYDUCT_TO_END = -1, POLYDUCT_ALONE = -2
   integer, parameter :: most = 8
 
   integer(c_int), parameter :: type_i4 = 4, type_i8 = 5, type_r4 = 11, type_r8 = 12
@@ -67,6 +76,17 @@ module polyduct
     procedure :: publish => port_publish !< Makes the step visible that was begun.
     procedure :: cancel => port_cancel   !< Forgets it.
     procedure :: come => port_come       !< Reads the next step of a bundle, whose parts `at` gives; or false.
+    procedure :: set_bytes => port_set_bytes !< The same of bytes, integer(int8).
+    procedure :: get_bytes => port_get_bytes
+    procedure :: bring => port_bring     !< call p%bring(name, shape): how large it is in the step to come.
+    procedure :: peek => port_peek       !< Waits for the next step, so that sizes are known; or false.
+    procedure :: view_end => port_view_end !< Gives back what `view` gave.
+    procedure :: steps => port_steps     !< That there are; -1 for a pipe, which does not know.
+    procedure :: next_step => port_next_step !< Number of a writer's next step, from 0.
+    procedure :: set_timeout => port_set_timeout
+    procedure :: attributes => port_attributes !< What is written down of the array, as the text of JSON.
+    procedure :: dims => port_dims             !< What its dimensions are called, 'time,y,x'.
+    procedure :: domain => port_domain   !< call p%domain(d): that of all units of writers and readers.
     procedure :: unit => port_unit
     procedure :: units => port_units
     procedure :: shape => port_shape             !< Of the whole array.
@@ -79,6 +99,7 @@ module polyduct
     generic :: set => set_int, set_int8, set_real, set_text
     !> call p%get(name, value): of the step that was read last.
     generic :: get => get_int, get_int8, get_real, get_text
+    procedure :: c_handle => port_handle !< For functions of polyduct.h that the module has not.
     procedure :: close => port_close
     procedure :: abort => port_abort
     final :: port_end
@@ -93,12 +114,21 @@ module polyduct
   contains
     procedure :: add => arrays_add   !< call b%add(name, shape, dtype, layout): of a writer.
     procedure :: take => arrays_take !< call b%take(pattern, layout): of a reader.
+    procedure :: piece => arrays_piece !< call b%piece(array, ...): a piece of what was taken last.
   end type
 
   type :: one_array
     character(:), allocatable :: name, layout
     integer(c_int64_t), allocatable :: shape(:)
     integer(c_int) :: elem = 0
+    integer(c_int32_t) :: changes = 0, open_dim = 0, join = 0, axis = 0
+    character(:), allocatable :: attributes, dims
+    type(one_piece), allocatable :: pieces(:)
+  end type
+
+  type :: one_piece
+    character(:), allocatable :: array
+    integer(c_int64_t), allocatable :: lo(:), hi(:), at_lo(:), at_hi(:)
   end type
 
   !> One unit's place in a domain of messages. One that goes out of scope is left.
@@ -114,9 +144,36 @@ module polyduct
     procedure :: handle_by => domain_handle_by !< call d%handle_by(name, handler): see polyduct_handler.
     procedure :: post => domain_post
     procedure :: poll => domain_poll
+    procedure :: offer => domain_offer !< call d%offer(name, function): see polyduct_function.
+    procedure :: serve => domain_serve !< Handles what comes until a polyduct_done says 1; or false.
+    procedure :: region_size => domain_region_size
+    procedure :: set_timeout => domain_set_timeout
+    procedure :: give_up => domain_give_up
+    procedure :: c_handle => domain_handle
     procedure :: leave => domain_leave
     final :: domain_end
     include 'polyduct_domains.inc'
+  end type
+
+  !> Shared memory of this unit that others put into and get from. One that goes out of scope is closed.
+  type, public :: polyduct_region
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: close => region_close
+    final :: region_end
+  end type
+
+  !> A call of a function of another unit, under way. One that goes out of scope is closed.
+  type, public :: polyduct_call
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: is_done => call_is_done
+    procedure :: cancel => call_cancel
+    procedure :: close => call_close
+    final :: call_end
+    include 'polyduct_results.inc'
   end type
 
   !> A layout bound to a shape and a number of units.
@@ -127,6 +184,7 @@ module polyduct
     procedure :: bind => layout_bind
     procedure :: text => layout_text
     procedure :: local_shape => layout_local_shape
+    procedure :: c_handle => layout_handle
     procedure :: close => layout_close
     final :: layout_end
   end type
@@ -140,8 +198,22 @@ module polyduct
       integer(c_int32_t), intent(in) :: args(4)
       integer(c_size_t), value :: len
     end subroutine
+    !> A function that other units call: polyduct_take gives its argument, polyduct_reply its result; 0, or
+    !> anything else for a failure, whose words polyduct_reply_error says.
+    function polyduct_function(user, argument, reply) bind(C) result(code)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: user, argument, reply
+      integer(c_int) :: code
+    end function
+    !> Whether what was waited for has come: 1 or 0.
+    function polyduct_done(user) bind(C) result(done)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: user
+      integer(c_int) :: done
+    end function
   end interface
-  public :: polyduct_handler, polyduct_text
+  public :: polyduct_handler, polyduct_function, polyduct_done, polyduct_text, polyduct_take, polyduct_reply
+  public :: polyduct_reply_error, polyduct_store_create
 
   ! Structures of polyduct.h, member by member.
   type, bind(C) :: c_options
@@ -155,6 +227,8 @@ module polyduct
     integer(c_int32_t) :: append = 0, stepped = 0, convert = 0, elem = 0, ndim = 0, chunk_ndim = 0
     type(c_ptr) :: shape = c_null_ptr, chunks = c_null_ptr, compress = c_null_ptr
     integer(c_int64_t) :: shard_bytes = 0
+    type(c_ptr) :: attributes = c_null_ptr, dims = c_null_ptr, key = c_null_ptr
+    integer(c_int32_t) :: trusted_network = 0, reserved = 0
   end type
   type, bind(C) :: c_array
     integer(c_size_t) :: struct_size = 0
@@ -162,6 +236,13 @@ module polyduct
     integer(c_int32_t) :: elem = 0, ndim = 0
     type(c_ptr) :: shape = c_null_ptr, layout = c_null_ptr
     integer(c_int32_t) :: changes = 0, open_dim = 0
+    type(c_ptr) :: attributes = c_null_ptr, dims = c_null_ptr
+  end type
+  type, bind(C) :: c_piece
+    integer(c_size_t) :: struct_size = 0
+    type(c_ptr) :: array = c_null_ptr
+    integer(c_int32_t) :: ndim = 0, at_ndim = 0
+    type(c_ptr) :: lo = c_null_ptr, hi = c_null_ptr, at_lo = c_null_ptr, at_hi = c_null_ptr
   end type
   type, bind(C) :: c_rule
     integer(c_size_t) :: struct_size = 0
@@ -186,6 +267,8 @@ module polyduct
     real(c_double) :: timeout = 0, open_timeout = 0
     type(c_funptr) :: interrupt = c_null_funptr
     type(c_ptr) :: interrupt_user = c_null_ptr
+    type(c_ptr) :: key = c_null_ptr
+    integer(c_int32_t) :: trusted_network = 0, reserved = 0
   end type
   type, bind(C) :: c_mail
     integer(c_size_t) :: struct_size = 0
@@ -205,19 +288,26 @@ module polyduct
 
   ! Text for C, as long as a call needs it.
   type :: option_texts
-    character(kind=c_char), allocatable :: program(:), policy(:), on_loss(:)
+    character(kind=c_char), allocatable :: program(:), policy(:), on_loss(:), attributes(:), dims(:), key(:)
+  end type
+  type :: piece_texts
+    character(kind=c_char), allocatable :: array(:)
   end type
   type :: array_texts
-    character(kind=c_char), allocatable :: name(:), layout(:)
+    character(kind=c_char), allocatable :: name(:), layout(:), attributes(:), dims(:)
+    type(piece_texts), allocatable :: pieces(:)
+    type(c_piece), allocatable :: given(:)
   end type
 
   character(*), parameter :: gaps = 'the array is not contiguous; expected one without gaps, or a copy of it'
 
   include 'polyduct_c.inc'
+  include 'polyduct_generics.inc'
 
 contains
 
   include 'polyduct_arrays.inc'
   include 'polyduct_calls.inc'
+  include 'polyduct_more.inc'
 
 end module

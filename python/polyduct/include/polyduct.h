@@ -253,6 +253,13 @@ typedef struct polyduct_options {
     const int64_t *chunks; /* Of a Zarr array that is written. */
     const char *compress;  /* What its chunks are compressed with. */
     int64_t shard_bytes;   /* Of each file of a set that is written. */
+    const char *attributes; /* What a writer writes down of the array, or of all arrays: the text of a JSON
+                             * object. Kept by Zarr and by stores, of all arrays by .safetensors files. */
+    const char *dims; /* What its dimensions are called, that of the steps too: "time,y,x". Kept by Zarr. */
+    const char *key;  /* The job's key, 64 hexadecimal digits, for pipes and streams across hosts; NULL: what
+                       * POLYDUCT_JOB_KEY and POLYDUCT_TRUSTED_NETWORK say. */
+    int32_t trusted_network; /* With `key`: proof of it, but no encryption. All units say the same. */
+    int32_t reserved;
 } polyduct_options;
 
 /* Opens a port at `url` for writing: this program holds an array of `ndim` dimensions of sizes `shape`, of
@@ -278,6 +285,8 @@ typedef struct polyduct_array {
     const char *layout;   /* NULL: everything, or where a dimension is open, which has none. */
     int32_t changes;      /* enum polyduct_changes */
     int32_t open_dim;     /* Of POLYDUCT_OPEN. */
+    const char *attributes; /* As in polyduct_options, of this array; kept by groups of Zarr and by stores. */
+    const char *dims;       /* What its dimensions are called, without that of the steps. */
 } polyduct_array;
 
 /* A box of an array of the writers, of which a reader's array is made. */
@@ -399,6 +408,15 @@ int polyduct_read_arrays(polyduct_port *port, size_t count, void *const *parts, 
  * caller's. Of a bundle, `polyduct_info` says where each part lies. */
 int polyduct_map(polyduct_port *port, const void **memory, size_t *len, int64_t *step);
 
+/* Waits for the next step and gives this unit's part of it where the writer has put it: `*len` bytes in
+ * shared memory, without any copy and not to be written, until `polyduct_view_end` gives them back or the
+ * port is closed. Until then the writer cannot use the slot again (`depth`), and nothing else can be read;
+ * `polyduct_info` and values are those of the step. POLYDUCT_MISUSE where the part does not lie in one slot
+ * on this host, in one piece and in this layout's order: of files, across hosts, from several writers. The
+ * step is still to be read then, by `polyduct_map` for one. `len` and `step` may be NULL. */
+int polyduct_view(polyduct_port *port, const void **memory, size_t *len, int64_t *step);
+int polyduct_view_end(polyduct_port *port);
+
 /* Waits for the next step of a bundle without reading it, so that `polyduct_info` knows sizes that change. */
 int polyduct_peek(polyduct_port *port, int64_t *step);
 
@@ -408,6 +426,14 @@ int polyduct_get_int(polyduct_port *port, const char *name, int64_t *value);
 int polyduct_get_real(polyduct_port *port, const char *name, double *value);
 int polyduct_get_text(polyduct_port *port, const char *name, const char **text);
 int polyduct_get_bytes(polyduct_port *port, const char *name, const void **bytes, size_t *len);
+
+/* What is written down of the array that a port reads, as the text of a JSON object: "{}" for nothing, and
+ * where there is no place for it, as in pipes and bundles. Valid until the port is closed. */
+int polyduct_attributes(polyduct_port *port, const char **json);
+
+/* What its dimensions are called, that of the steps included: "time,y,x"; "" where nothing says it. Valid
+ * until the port is closed. */
+int polyduct_dims(polyduct_port *port, const char **names);
 
 /* Steps that there are; POLYDUCT_NOT_YET for a pipe or a stream, which does not know. */
 int polyduct_steps(polyduct_port *port, int64_t *steps);

@@ -22,6 +22,10 @@ typedef struct polyduct_domain_options {
     double open_timeout; /* How long joining may take; 0: 60 s. */
     polyduct_interrupt interrupt;
     void *interrupt_user;
+    const char *key; /* The job's key, 64 hexadecimal digits, across hosts; NULL: what POLYDUCT_JOB_KEY and
+                      * POLYDUCT_TRUSTED_NETWORK say. */
+    int32_t trusted_network; /* With `key`: proof of it, but no encryption. All units say the same. */
+    int32_t reserved;
 } polyduct_domain_options;
 
 /* Joins the domain of this program, and waits until all its units have. */
