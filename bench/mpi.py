@@ -1,6 +1,6 @@
-"""MPI over polyduct: the same library with its own ways of sending, with libfabric's providers and with polyduct's,
-in turns. The cases are those of `mpi.c`, which checks what arrives. Between two network namespaces (needs root)
-polyduct's TCP stands beside libfabric's.
+"""MPI over polyduct: the same library with its own ways of sending, with libfabric's providers and with
+polyduct's, in turns. The cases are those of `mpi.c`, which checks what arrives. Over TCP both use the loopback
+interface: libfabric's `tcp` does not start in MPICH where it is told which other to take.
 
 Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the library's
 own way alone. Needs what `make test-mpi` installs. Prints a table, or with --json its rows.
@@ -25,9 +25,9 @@ import polyduct
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
-#: Longer than this nothing takes here but what never ends: collectives of MPICH's own with more ranks than processors.
+#: Longer than this nothing takes here but what never ends: MPICH's own collectives with more ranks than
+#: processors.
 LIMIT_S = 30
-SPACES = [f"pd-mpi-{os.getpid()}-{k}" for k in range(2)]
 
 
 def way(library: str, name: str) -> dict[str, str]:
@@ -40,14 +40,14 @@ def way(library: str, name: str) -> dict[str, str]:
         "openmpi": {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx"},
     }[library]
     folder = Path(polyduct.__file__).parent / "lib"
-    provider = {"FI_PROVIDER": name} if name != "polyduct" else {"FI_PROVIDER": name, "FI_PROVIDER_PATH": str(folder)}
+    provider = {"FI_PROVIDER": name, **({"FI_PROVIDER_PATH": str(folder)} if name == "polyduct" else {})}
     return {**root, **by_libfabric, **provider}
 
 
-def measure(library: str, program: Path, case: str, name: str, ranks: int, *before: str, **more: str) -> float:
+def measure(library: str, program: Path, case: str, name: str, ranks: int, **more: str) -> float:
     many = ["--oversubscribe"] if library == "openmpi" else []
     launcher = ROOT / f".venv-{library}" / "bin" / "mpirun"
-    command = [str(launcher), *many, "-n", str(ranks), *before, str(program), case]
+    command = [str(launcher), *many, "-n", str(ranks), str(program), case]
     environment = {**os.environ, **way(library, name), **more}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
@@ -71,30 +71,6 @@ def programs() -> Iterator[dict[str, Path]]:
             source = Path(__file__).with_suffix(".c")
             subprocess.run([compiler, "-O2", source, "-o", made[library]], check=True)
         yield made
-
-
-@contextmanager
-def spaces() -> Iterator[list[str]]:
-    """Two namespaces with a link, and what has rank k run in the k-th."""
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True)
-
-    try:
-        for space in SPACES:
-            ip("netns", "add", space)
-        ip("link", "add", "pd0", "netns", SPACES[0], "type", "veth", "peer", "name", "pd0", "netns", SPACES[1])
-        for k, space in enumerate(SPACES):
-            for words in (["addr", "add", f"10.78.0.{k + 1}/24", "dev", "pd0"], ["link", "set", "pd0", "up"]):
-                ip("-n", space, *words)
-            ip("-n", space, "link", "set", "lo", "up")
-        script = (
-            f'exec ip netns exec {SPACES[0][:-1]}$PMI_RANK env POLYDUCT_ADDRESS=10.78.0.$((PMI_RANK + 1)) "$@"'
-        )
-        yield ["sh", "-c", script, "sh"]
-    finally:
-        for space in SPACES:
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
 
 
 def main() -> int:
@@ -133,7 +109,6 @@ def main() -> int:
         case: str,
         sides: dict[str, dict[str, Any]],
         ranks: int = 2,
-        before: list[str] | None = None,
     ) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(args.rounds):
@@ -143,7 +118,7 @@ def main() -> int:
                 # What did not end once is not tried again.
                 ended = math.inf not in found[side]
                 found[side].append(
-                    measure(library, program, case, name, ranks, *(before or []), **more) if ended else math.inf
+                    measure(library, program, case, name, ranks, **more) if ended else math.inf
                 )
         return found
 
@@ -174,13 +149,15 @@ def main() -> int:
     with programs() as program:
         for library in LIBRARIES:
             for case, least, ranks in [
-                ("bandwidth", 1.3, 2), ("put", 1.5, 2), ("get", 1.5, 2), ("alltoallw", 1.0, 4), ("allreduce", 1.0, 4),
+                ("bandwidth", 1.3, 2), ("put", 1.5, 2), ("get", 1.5, 2), ("alltoallw", 1.0, 4),
+                ("allreduce", 1.0, 4),
             ]:  # fmt: skip
                 if is_wanted(case):
                     found = both(library, program[library], case, {"own": {}, "polyduct": {}}, ranks)
                     turned = units[case] == "ms"
-                    found_ratios = ratios(found, *(("own", "polyduct") if turned else ("polyduct", "own")))
-                    row(library, titles[case], found_ratios, "its own way", least, None, value(case, found["polyduct"]))
+                    each = ratios(found, *(("own", "polyduct") if turned else ("polyduct", "own")))
+                    now = value(case, found["polyduct"])
+                    row(library, titles[case], each, "its own way", least, None, now)
             for case in ("latency", "rate"):
                 if not is_wanted(case):
                     continue
@@ -192,30 +169,27 @@ def main() -> int:
                 row(library, titles[case], ratios(found, "polyduct", "own"), "its own way", None, None, now)
                 if "shm" in sides:
                     least, most = (None, 1.0) if case == "latency" else (1.0, None)
-                    row(library, titles[case], ratios(found, "polyduct", "shm"), "libfabric's shm", least, most, now)
+                    each = ratios(found, "polyduct", "shm")
+                    row(library, titles[case], each, "libfabric's shm", least, most, now)
             if is_wanted("overlap"):
                 found = both(library, program[library], "overlap", {"polyduct": {}})["polyduct"]
                 row(library, titles["overlap"], found, "the longer alone", None, 1.15, "")
-        with spaces() as before:
-            key = {"POLYDUCT_JOB_KEY": "5d" * 32}
-            sides = {
-                "tcp": {},
-                "trusted": {"way": "polyduct", **key, "POLYDUCT_TRUSTED_NETWORK": "1"},
-                "sealed": {"way": "polyduct", **key},
-            }
-            for case in ("latency", "bandwidth"):
-                if not is_wanted(f"tcp-{case}"):
-                    continue
-                found = both("mpich", program["mpich"], case, sides, before=before)
-                limits = {
-                    ("latency", "trusted"): (None, 1.2), ("latency", "sealed"): (None, None),
-                    ("bandwidth", "trusted"): (0.95, None), ("bandwidth", "sealed"): (0.4, None),
-                }  # fmt: skip
-                for side, said in (("trusted", "trusted"), ("sealed", "encrypted")):
-                    least, most = limits[case, side]
-                    title = f"{titles[case]}, between namespaces, {said}"
-                    now = value(case, found[side])
-                    row("mpich", title, ratios(found, side, "tcp"), "libfabric's tcp", least, most, now)
+        here = {"POLYDUCT_ADDRESS": "127.0.0.1", "POLYDUCT_NEAR": "0"}
+        key = {"way": "polyduct", "POLYDUCT_JOB_KEY": "5d" * 32, **here}
+        sides = {"tcp": {}, "trusted": {**key, "POLYDUCT_TRUSTED_NETWORK": "1"}, "encrypted": key}
+        for case in ("latency", "bandwidth"):
+            if not is_wanted(f"tcp-{case}"):
+                continue
+            found = both("mpich", program["mpich"], case, sides)
+            limits = {
+                ("latency", "trusted"): (None, 1.2), ("latency", "encrypted"): (None, None),
+                ("bandwidth", "trusted"): (0.95, None), ("bandwidth", "encrypted"): (0.4, None),
+            }  # fmt: skip
+            for side in ("trusted", "encrypted"):
+                least, most = limits[case, side]
+                now = value(case, found[side])
+                title = f"{titles[case]}, TCP, {side}"
+                row("mpich", title, ratios(found, side, "tcp"), "libfabric's tcp", least, most, now)
     if args.json:
         print(json.dumps(rows))
     return int(any(r["falls short"] for r in rows))
