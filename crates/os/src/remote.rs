@@ -91,6 +91,8 @@ impl RemoteReader {
     /// have been stored then.
     pub fn write(&self, src: &[u8], addr: u64) -> Result<()> {
         let there = self.place(addr, src.len())?;
+        // What is stored in another process that has its number is not taken back.
+        self.lived()?;
         if !is_slow(there, src.as_ptr() as usize, src.len()) {
             self.copy(Way::Out, src.as_ptr().cast_mut(), src.len(), there)?;
         } else {

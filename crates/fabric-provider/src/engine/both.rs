@@ -121,7 +121,7 @@ impl Engine {
         let mut at = 0;
         while let Some(push) = state.pushes.get_mut(at) {
             let helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
-            let taken = helper.and_then(|helper| helper.take().map(|number| (helper, number)));
+            let taken = helper.and_then(|mut helper| helper.take().map(|number| (helper, number)));
             let Some((helper, number)) = taken else {
                 state.pushes.swap_remove(at);
                 continue;

@@ -4,7 +4,9 @@ use super::both::Both;
 use super::list::Slab;
 use super::pieces::{put_together, Here, Lists};
 use super::wire::{self, Kind};
-use super::{lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What};
+use super::{
+    lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What, ASKED, EAGER_MESSAGES,
+};
 use crate::abi;
 use polyduct_message::endpoint::{Number, Sent, Stream};
 use polyduct_message::Head;
@@ -191,10 +193,16 @@ impl State {
         let landing = Landing { from, unit, to, len, is_given: false, lacking, of, after, key, here };
         let number = lock(&self.landings).insert(landing);
         let Some(landing) = number else {
+            let error = libc::ENOMEM;
             if let Some(after) = after {
-                self.failed(shared, after, abi::EIO, 0);
+                self.failed(shared, after, error, 0);
             }
-            return;
+            let args = |number| [number, error as u32, 0, 0];
+            return match of {
+                Of::Offer(number) => self.say(from, wire::head(Kind::Taken, 0, args(number)), &[]),
+                Of::Put(number) => self.say(from, wire::head(Kind::Done, 0, args(number)), &[]),
+                Of::Get(number) => self.finish(shared, from, number, error as u32, |_| true),
+            };
         };
         match of {
             Of::Offer(number) | Of::Put(number) => {
@@ -214,19 +222,20 @@ impl State {
         let wanted = wire::wide(low, high) as usize;
         let Some(op) = self.ops.get(number).filter(|op| op.to == to && !op.is_begun) else { return };
         let (What::Offered { bytes, len } | What::Put { bytes, len }) = op.what else { return };
+        if wanted > len {
+            return;
+        }
         let bytes = match &op.pieces {
             None => bytes,
             Some(pieces) => {
-                let mut whole: Box<[u8]> = vec![0; len].into();
+                let mut whole: Box<[u8]> = vec![0; wanted].into();
                 // SAFETY: the program leaves them alone until it is told that they are sent.
                 unsafe { put_together(pieces, &mut whole) };
                 op.kept.insert(whole).as_ptr()
             }
         };
-        if wanted <= len {
-            op.is_begun = true;
-            self.start_stream(to, landing, bytes, wanted, Some(number), None);
-        }
+        op.is_begun = true;
+        self.start_stream(to, landing, bytes, wanted, Some(number), None);
     }
 
     /// Streams bytes to where a peer waits for them.
@@ -240,7 +249,9 @@ impl State {
         key: Option<u64>,
     ) {
         let stream = Stream::new(wire::head(Kind::Land, 0, [landing, 0, 0, 0]), len);
-        self.peer(to).streams.push_back(Streaming { stream, bytes, op, key });
+        let peer = self.peer(to);
+        peer.broke |= peer.streams.len() >= (EAGER_MESSAGES + ASKED) as usize;
+        peer.streams.push_back(Streaming { stream, bytes, op, key });
         self.list(to);
     }
 
@@ -269,6 +280,8 @@ impl State {
         match of {
             Of::Offer(number) => self.say(from, wire::head(Kind::Taken, 0, [number, 0, 0, 0]), &[]),
             Of::Put(number) => {
+                let peer = self.peer(from);
+                peer.puts = peer.puts.saturating_sub(1);
                 self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
                 self.count(shared, Counted::RemoteWrite, false);
             }

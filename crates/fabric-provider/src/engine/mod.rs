@@ -49,7 +49,7 @@ pub const WAITING: usize = 1024;
 pub const ASKED: u32 = 1 << 14;
 /// What waits to be said to one peer, at most: no more than follows from the limits above. A peer that has more
 /// coming to it, and takes nothing, has not kept to them.
-const SAID: usize = 1 << 17;
+const SAID: usize = 2 * (EAGER_MESSAGES + ASKED) as usize + 4 * WAITING;
 /// Receives that wait, at most.
 pub const POSTED: usize = 1 << 20;
 
@@ -218,6 +218,8 @@ struct Peer {
     broke: bool,
     /// Operations on its memory that are not over.
     asked: u32,
+    /// Its writes that are not all here.
+    puts: u32,
     /// Its memory was copied from: that is possible.
     is_copied: bool,
     /// It could not copy into this one's.
@@ -447,7 +449,8 @@ impl Engine {
     fn flush(&mut self, shared: &mut Shared, to: Number) -> bool {
         if std::mem::take(&mut self.state.peers[to as usize].broke) {
             tracing::warn!(peer = to, "an endpoint asks without end and takes no answer");
-            self.state.lose(shared, to);
+            // It is told as gone next.
+            self.endpoint.cut(to);
             return true;
         }
         let Engine { endpoint, state } = self;

@@ -19,12 +19,15 @@ impl Engine {
     pub fn receive(&mut self, shared: &mut Shared, tagged: bool, posted: Posted) -> Result<(), c_int> {
         let mut posted = posted;
         if posted.multi.is_some() {
+            // Not when it has taken some.
+            if self.state.matching(tagged).waiting() >= POSTED {
+                return Err(abi::EAGAIN);
+            }
             posted.of = Some(self.state.several.insert(Several::default()).ok_or(abi::EAGAIN)?);
         }
         loop {
             let Some(found) = self.state.matching(tagged).message_for(&posted) else {
-                if self.state.matching(tagged).waiting() >= POSTED {
-                    posted.of.and_then(|of| self.state.several.remove(of));
+                if posted.multi.is_none() && self.state.matching(tagged).waiting() >= POSTED {
                     return Err(abi::EAGAIN);
                 }
                 self.state.matching(tagged).post(posted);
@@ -241,12 +244,12 @@ impl State {
     ) {
         let Body::Offered(offer) = *body else { return };
         let after = self.told(tagged, posted, arrived);
+        let mut here = posted.list.and_then(|list| self.lists.remove(list)).map(Here::new);
         self.owe(arrived.from, 0);
         if self.peer(arrived.from).gone {
             return self.failed(shared, after, abi::EHOSTUNREACH, 0);
         }
         let len = arrived.len.min(posted.len);
-        let mut here = posted.list.and_then(|list| self.lists.remove(list)).map(Here::new);
         let mut to = posted.to;
         let lists = match &mut here {
             Some(here) if are_few(&here.pieces, len) => {

@@ -209,6 +209,10 @@ impl State {
         let len = remote.len as usize;
         if remote.address != 0 {
             let (address, lacking, of) = (remote.address, 0, Of::Put(number));
+            let peer = self.peer(from);
+            peer.puts += 1;
+            peer.broke |= peer.puts > ASKED;
+            self.list(from);
             let (done, key, both, here, lists) = (0, Some(remote.key), Both::No, None, None);
             let pull = Pull { from, to, len, done, address, lacking, of, after, key, both, here, lists };
             return self.pulls.push_back(pull);

@@ -1,6 +1,5 @@
 //! What an engine knows of its operations and peers, and how their ends are told.
 
-use super::both::Both;
 use super::completion::{Failure, Queue};
 use super::long::{Landing, Pull};
 use super::{lock, After, Counted, Peer, Shared, State, EAGER_BYTES, SAID};
@@ -156,9 +155,6 @@ impl State {
         self.pulls = rest;
         let lost: VecDeque<Pull> = lost;
         for pull in lost {
-            if let Both::Yes(share) | Both::Ends(share) = pull.both {
-                share.abandon();
-            }
             if let Some(after) = pull.after {
                 self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }

@@ -1,7 +1,7 @@
 //! Registered memory.
 
 use super::domain::Domain;
-use super::{border, fid_ops, give, object, Core};
+use super::{border, fid_ops, give, object, Core, Inner};
 use crate::abi::{self, Fid, FidOps, MrAttr, MrFid, MrOps};
 use crate::engine::Region;
 use std::ffi::{c_int, c_void};
@@ -82,7 +82,10 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         let mr = unsafe { object::<Mr>(fid) };
         let key = mr.fid.key;
         let entered = mr.core.enter();
-        if !entered.inner.eps.iter_mut().flatten().all(|ep| ep.engine.withdraw(key)) {
+        let Inner { eps, shared, .. } = entered.inner;
+        // What is as good as over ends first.
+        eps.iter_mut().flatten().for_each(|ep| ep.engine.finish(shared));
+        if !eps.iter_mut().flatten().all(|ep| ep.engine.withdraw(key)) {
             return -abi::EBUSY;
         }
         entered.inner.shared.registry.remove(key);

@@ -451,6 +451,17 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
     }
 
+    /// Has nothing more to do with a peer: what it sent is not received any more, and it is told as
+    /// [gone](Endpoint::take_gone).
+    pub fn cut(&mut self, number: Number) {
+        for inward in self.inward.iter_mut().filter(|inward| inward.from == number) {
+            inward.is_broken = true;
+            inward.receiver.forget_all();
+        }
+        self.peers[number as usize].links.iter().for_each(Link::withdraw);
+        self.note_gone(number);
+    }
+
     /// One that is gone, once, after all that came from it was received.
     pub fn take_gone(&mut self) -> Option<Number> {
         let brings_more = |number: Number| {

@@ -15,6 +15,7 @@ use polyduct_ring::ring::{alarm, publish, Claim, NoRoom, Outlet};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// One end of a pair. Cheap to clone; the segment goes with the last of its clones, senders and receivers.
 #[derive(Clone, Debug)]
@@ -281,12 +282,14 @@ impl Link {
 
     fn remote<T>(&self, copy: impl FnOnce(&RemoteReader) -> Result<T, OsError>) -> Result<T, OsError> {
         let peer = self.shared.peer.get().ok_or(OsError::RemoteDenied { pid: 0 })?;
+        let is_there = || match self.shared.area.peers_mapping().0 {
+            0 => Err(OsError::PeerClosed),
+            _ => Ok(()),
+        };
+        is_there()?;
         let copied = copy(peer)?;
         // What was copied before the word went was the peer's still.
-        match self.shared.area.peers_mapping().0 {
-            0 => Err(OsError::PeerClosed),
-            _ => Ok(copied),
-        }
+        is_there().map(|()| copied)
     }
 
     /// A copy of so many pieces that the peer may help with, once it is told the
@@ -298,6 +301,17 @@ impl Link {
     /// Helps with a copy of the peer's. `None`: the ticket is none of this link.
     pub fn help(&self, ticket: ShareTicket) -> Option<Helper> {
         Helper::new(self, ticket)
+    }
+
+    /// Whether the process of the peer has ended, or does within this time; not, where it is not known.
+    pub(super) fn peer_ends_within(&self, time: Duration) -> bool {
+        match self.shared.peer.get() {
+            Some(peer) => peer.process().exited_within(time).unwrap_or(true),
+            None => {
+                std::thread::sleep(time);
+                false
+            }
+        }
     }
 
     pub(super) fn free_share(&self) -> Option<(u32, u32)> {

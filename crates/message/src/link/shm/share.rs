@@ -9,7 +9,6 @@
 //! [`FAILED`] where it could not copy one.
 
 use super::link::Link;
-use polyduct_os::clock;
 use polyduct_os::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ pub struct Share {
     pieces: u32,
     /// Pieces that this side took.
     mine: u32,
-    is_abandoned: bool,
 }
 
 /// What the other side is told of a copy.
@@ -55,6 +53,8 @@ pub enum Helped {
 pub struct Helper {
     link: Link,
     ticket: ShareTicket,
+    /// Pieces that this side took.
+    took: u32,
 }
 
 fn take(word: &AtomicU64, turn: u32, pieces: u32) -> Option<u32> {
@@ -72,7 +72,7 @@ impl Share {
         let [taken, done, ..] = link.share_words(at)?;
         done.store(0, Ordering::Relaxed);
         taken.store(u64::from(turn) << 32, Ordering::Release);
-        Some(Share { link: link.clone(), at, turn, pieces, mine: 0, is_abandoned: false })
+        Some(Share { link: link.clone(), at, turn, pieces, mine: 0 })
     }
 
     /// What the other side is told.
@@ -82,7 +82,8 @@ impl Share {
 
     /// The next piece, for this side to copy.
     pub fn take(&mut self) -> Option<u32> {
-        let [taken, ..] = self.link.share_words(self.at)?;
+        // A helper that sets the count back has this side copy no more pieces than there are.
+        let [taken, ..] = self.link.share_words(self.at).filter(|_| self.mine < self.pieces)?;
         let piece = take(taken, self.turn, self.pieces)?;
         self.mine += 1;
         Some(piece)
@@ -90,12 +91,10 @@ impl Share {
 
     /// The other side is to take no more. Pieces that nobody took are not copied.
     pub fn end(&mut self) {
-        let mut left = 0;
-        while self.take().is_some() {
-            left += 1;
-        }
-        self.pieces -= left;
-        self.mine -= left;
+        let Some([taken, ..]) = self.link.share_words(self.at) else { return };
+        let all = u64::from(self.turn) << 32 | u64::from(self.pieces);
+        let taken = taken.swap(all, Ordering::AcqRel) as u32;
+        self.pieces = taken.clamp(self.mine, self.pieces);
     }
 
     /// How far the other side is, where all pieces are taken.
@@ -114,24 +113,18 @@ impl Share {
     }
 }
 
-/// How long the end of a copy waits for a piece that the other side is copying, at most: some milliseconds are
-/// usual where processors have much to do.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-impl Share {
-    /// The other side is gone: nobody copies any more.
-    pub fn abandon(mut self) {
-        self.is_abandoned = true;
-    }
-}
+/// How often the end of a copy looks for a piece that the other side is copying, and how long it rests between:
+/// counted, since time goes on for processes that are stopped.
+const FAREWELL: (u32, Duration) = (1000, Duration::from_millis(1));
 
 impl Drop for Share {
-    /// Waits until the other side copies nothing of this copy any more.
+    /// Waits until the other side copies nothing of this copy any more, or has ended.
     fn drop(&mut self) {
         self.end();
-        let deadline = clock::now() + FAREWELL;
-        while !self.is_abandoned && self.helped() == Helped::NotYet && clock::now() < deadline {
-            std::thread::yield_now();
+        for _ in 0..FAREWELL.0 {
+            if self.helped() != Helped::NotYet || self.link.peer_ends_within(FAREWELL.1) {
+                break;
+            }
         }
         self.link.end_share(self.at);
     }
@@ -140,13 +133,16 @@ impl Drop for Share {
 impl Helper {
     /// Helps with a copy that the other side has told of. `None`: there is no such line.
     pub(super) fn new(link: &Link, ticket: ShareTicket) -> Option<Helper> {
-        link.is_peers_share(ticket.at).then(|| Helper { link: link.clone(), ticket })
+        link.is_peers_share(ticket.at).then(|| Helper { link: link.clone(), ticket, took: 0 })
     }
 
     /// The next piece. `None`: there is none any more.
-    pub fn take(&self) -> Option<u32> {
-        let [taken, ..] = self.link.share_words(self.ticket.at)?;
-        take(taken, self.ticket.turn, self.ticket.pieces)
+    pub fn take(&mut self) -> Option<u32> {
+        let ShareTicket { at, turn, pieces } = self.ticket;
+        let [taken, ..] = self.link.share_words(at).filter(|_| self.took < pieces)?;
+        let piece = take(taken, turn, pieces)?;
+        self.took += 1;
+        Some(piece)
     }
 
     /// A piece that was taken is copied, or could not be.
@@ -180,7 +176,7 @@ mod tests {
         for (own, other) in [(&a, &b), (&b, &a)] {
             for round in 0..50 {
                 let mut share = Share::new(own, 1000).unwrap();
-                let helper = Helper::new(other, share.ticket()).unwrap();
+                let mut helper = Helper::new(other, share.ticket()).unwrap();
                 let count: Vec<AtomicU32> = (0..1000).map(|_| AtomicU32::new(0)).collect();
                 std::thread::scope(|s| {
                     s.spawn(|| {
@@ -206,7 +202,7 @@ mod tests {
     fn who_helps_with_what_is_over_takes_nothing_of_what_came_after() {
         let (a, b) = pair();
         let first = Share::new(&a, 3).unwrap();
-        let late = Helper::new(&b, first.ticket()).unwrap();
+        let mut late = Helper::new(&b, first.ticket()).unwrap();
         assert_eq!(late.take(), Some(0));
         late.done(true);
         drop(first);
@@ -222,12 +218,33 @@ mod tests {
     fn a_copy_that_ends_early_waits_for_what_was_taken_only() {
         let (a, b) = pair();
         let mut share = Share::new(&a, 10).unwrap();
-        let helper = Helper::new(&b, share.ticket()).unwrap();
+        let mut helper = Helper::new(&b, share.ticket()).unwrap();
         assert_eq!((share.take(), helper.take()), (Some(0), Some(1)));
         share.end();
         assert_eq!((share.take(), helper.take(), share.helped()), (None, None, Helped::NotYet));
         helper.done(false);
         assert_eq!(share.helped(), Helped::Failed);
+    }
+
+    #[test]
+    fn a_count_that_is_set_back_ends_all_the_same() {
+        let (a, b) = pair();
+        let mut share = Share::new(&a, 10).unwrap();
+        let mut helper = Helper::new(&b, share.ticket()).unwrap();
+        let set_back = || b.share_words(0).unwrap()[0].store(1 << 32, Ordering::Relaxed);
+        let mut own = 0;
+        while share.take().is_some() {
+            set_back();
+            own += 1;
+        }
+        let mut others = 0;
+        while helper.take().is_some() {
+            set_back();
+            others += 1;
+        }
+        assert_eq!((own, others), (10, 10));
+        share.end();
+        assert_eq!(share.helped(), Helped::All, "all were copied by this side");
     }
 
     #[test]
