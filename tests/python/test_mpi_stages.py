@@ -39,6 +39,15 @@ def test_each_rank_is_a_unit(launcher: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [f"{i} of 3 of cm" for i in range(3)]
 
 
+def test_the_launcher_that_is_asked_is_the_one_that_is_started(launcher: Path) -> None:
+    """It is on the stage's own path, and another MPI's than any that the run finds."""
+    mpich = LAUNCHER.replace("mpirun (Open MPI) 4.1.4", "HYDRA Version: 5.0.2").replace("OMPI_COMM_WORLD", "PMI")
+    launcher.write_text(mpich)
+    stage = f"PATH={launcher.parent}:/usr/bin:/bin MORE=0 -n 2 --mpi sh -c 'echo $MPIR_CVAR_CH4_NETMOD'"
+    done = run(stage)
+    assert done.returncode == 0 and done.stdout.split() == ["ofi", "ofi"], done.stderr
+
+
 @pytest.mark.parametrize(
     ("end", "status", "what"),
     [("kill -9 $$", 137, "was killed by SIGKILL"), ("exit 7", 7, "exited with status 7")],

@@ -56,7 +56,7 @@ pub struct Settings {
 
 /// Does it; gives the exit status where nothing was started.
 pub fn mpi(args: &MpiArgs) -> u8 {
-    let settings = match Settings::find(&args.command[0]) {
+    let settings = match Settings::find(&args.command[0], &[]) {
         Ok(settings) => settings,
         Err(why) => {
             say!("polyduct: {why}");
@@ -88,12 +88,12 @@ pub fn provider() -> Result<PathBuf, String> {
 }
 
 impl Settings {
-    /// Those for a launcher, which is asked what it is of.
+    /// Those for a launcher that is started with these variables, which is asked what it is of.
     ///
     /// # Errors
     /// In words: it is none that is known, or its MPI cannot use libfabric; or the provider is not there.
-    pub fn find(launcher: &OsStr) -> Result<Settings, String> {
-        Settings::of(launcher, provider()?)
+    pub fn find(launcher: &OsStr, beside: &[(String, String)]) -> Result<Settings, String> {
+        Settings::of(launcher, beside, provider()?)
     }
 
     /// What its environment has beside ours.
@@ -110,9 +110,10 @@ impl Settings {
         words.next().into_iter().chain(own).chain(words).collect()
     }
 
-    fn of(launcher: &OsStr, provider: PathBuf) -> Result<Settings, String> {
+    fn of(launcher: &OsStr, beside: &[(String, String)], provider: PathBuf) -> Result<Settings, String> {
         let shown = launcher.display();
-        let output = Command::new(launcher).arg("--version").output();
+        let beside = beside.iter().map(|(name, value)| (name, value));
+        let output = Command::new(launcher).arg("--version").envs(beside).output();
         let output = output.map_err(|e| format!("{shown}: {e}"))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let (library, version) = recognise(&said).ok_or_else(|| {

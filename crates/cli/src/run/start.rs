@@ -184,7 +184,7 @@ fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>
         command.env_remove(name);
     }
     if process.role == Role::Launcher {
-        let settings = Settings::find(process.command[0].as_ref()).map_err(io::Error::other)?;
+        let settings = Settings::find(process.command[0].as_ref(), &process.env).map_err(io::Error::other)?;
         command.args(settings.of_a_stage(&process.command)).envs(settings.environment());
     } else {
         command.args(&process.command);
