@@ -33,6 +33,27 @@ PLACE = """\
     at = c_null_ptr
     if (size(a) > 0 .and. is_contiguous(a)) at = c_loc(a)"""
 
+def next_step(name: str, how: str) -> str:
+    """A step as a pointer to where it lies."""
+    return f"""\
+  function {name}_{{t}}_{{r}}(self, a, stat, errmsg) result(more)
+    class(polyduct_port), intent(inout) :: self
+    {{type}}, pointer, intent(out) :: a({{colons}})
+{STATUS}
+    logical :: more
+    type(c_ptr) :: at
+    integer(c_int64_t) :: sizes({{r}})
+    type(outcome) :: done
+    nullify (a)
+    done = {how}(self)
+    call place(self, '', type_{{t}}, at, sizes, done)
+    if (done%code == POLYDUCT_OK) call c_f_pointer(at, a, sizes)
+    more = done%code == POLYDUCT_OK
+    call settle(done, stat, errmsg)
+  end function
+"""
+
+
 PORTS = {
     "write": f"""\
   subroutine write_{{t}}_{{r}}(self, a, stat, errmsg)
@@ -70,40 +91,8 @@ PORTS = {
     call settle(done, stat, errmsg)
   end subroutine
 """,
-    "next": f"""\
-  function next_{{t}}_{{r}}(self, a, stat, errmsg) result(more)
-    class(polyduct_port), intent(inout) :: self
-    {{type}}, pointer, intent(out) :: a({{colons}})
-{STATUS}
-    logical :: more
-    type(c_ptr) :: at
-    integer(c_int64_t) :: sizes({{r}})
-    type(outcome) :: done
-    nullify (a)
-    done = mapped(self)
-    call place(self, '', type_{{t}}, at, sizes, done)
-    if (done%code == POLYDUCT_OK) call c_f_pointer(at, a, sizes)
-    more = done%code == POLYDUCT_OK
-    call settle(done, stat, errmsg)
-  end function
-""",
-    "view": f"""\
-  function view_{{t}}_{{r}}(self, a, stat, errmsg) result(more)
-    class(polyduct_port), intent(inout) :: self
-    {{type}}, pointer, intent(out) :: a({{colons}})
-{STATUS}
-    logical :: more
-    type(c_ptr) :: at
-    integer(c_int64_t) :: sizes({{r}})
-    type(outcome) :: done
-    nullify (a)
-    done = viewed(self)
-    call place(self, '', type_{{t}}, at, sizes, done)
-    if (done%code == POLYDUCT_OK) call c_f_pointer(at, a, sizes)
-    more = done%code == POLYDUCT_OK
-    call settle(done, stat, errmsg)
-  end function
-""",
+    "next": next_step("next", "mapped"),
+    "view": next_step("view", "viewed"),
     "at": f"""\
   subroutine at_{{t}}_{{r}}(self, name, a, stat, errmsg)
     class(polyduct_port), intent(in) :: self

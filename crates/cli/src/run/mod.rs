@@ -149,12 +149,13 @@ fn prepare(pipeline: &Pipeline) -> io::Result<(Plan, PathBuf)> {
 
 fn execute(args: &RunArgs, pipeline: &Pipeline, plan: &Plan) -> Result<u8, Box<dyn std::error::Error>> {
     let wants_figures = args.stats || args.json.is_some();
+    // Before signals are caught: a launcher that does not answer is given up by them.
+    let manner = start::Manner::of(plan, args.prefix, args.gateway.clone())?;
     // Before the first process: a signal between its start and ours would leave it behind.
     let mut signals = supervise::Signals::catch().or_cannot(|| "watch for signals".into())?;
     // Nobody wants to hear after a long run that its figures have no place.
     let mut json = args.json.as_deref().map(open_json).transpose()?;
     let begin = Instant::now();
-    let manner = start::Manner { prefix: args.prefix, gateways: args.gateway.clone() };
     let file = supervise::OutputFile::before(plan);
     let mut started = start::start(plan, &manner)?;
     let colour = Colour::Auto.on(&io::stdout());

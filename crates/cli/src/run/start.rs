@@ -7,6 +7,7 @@ use super::strays::Strays;
 use crate::mpi::Settings;
 use crate::open_files::make_room;
 use rustix::pipe::{pipe_with, PipeFlags};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,6 +21,24 @@ pub struct Manner {
     pub prefix: bool,
     /// Gateways that there are for its streams.
     pub gateways: Option<Gateways>,
+    /// What MPI's launchers are told, by the numbers of their processes.
+    launchers: HashMap<usize, Settings>,
+}
+
+impl Manner {
+    /// How to start the processes of a plan. MPI's launchers are asked what they are of.
+    ///
+    /// # Errors
+    /// A launcher is none that is known, or its MPI cannot use polyduct.
+    pub fn of(plan: &Plan, prefix: bool, gateways: Option<Gateways>) -> Result<Manner, StartError> {
+        let ask = |(i, process): (usize, &Process)| {
+            let settings = Settings::find(process.command[0].as_ref(), &process.env);
+            let settings = settings.map_err(io::Error::other);
+            Ok((i, settings.or_cannot(|| format!("start {}", plan.describe(i)))?))
+        };
+        let all = plan.processes.iter().enumerate().filter(|(_, process)| process.role == Role::Launcher);
+        Ok(Manner { prefix, gateways, launchers: all.map(ask).collect::<Result<_, _>>()? })
+    }
 }
 
 /// A run whose processes have all started.
@@ -119,7 +138,7 @@ pub fn start(plan: &Plan, manner: &Manner) -> Result<Started, StartError> {
             started.children.push(None);
             continue;
         }
-        let mut child = command(process, &started.group, manner, soft_limit)
+        let mut child = command(process, manner.launchers.get(&i), &started.group, manner, soft_limit)
             .and_then(|mut command| {
                 connect(&mut command, process, &mut pipes, manner)?;
                 // The names of pipes are this run's, unless somebody has said whose.
@@ -173,7 +192,13 @@ fn sets(process: &Process, variable: &str) -> bool {
     process.env.iter().any(|(name, _)| name == variable)
 }
 
-fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>) -> io::Result<Command> {
+fn command(
+    process: &Process,
+    settings: Option<&Settings>,
+    group: &Group,
+    manner: &Manner,
+    limit: Option<u64>,
+) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("launch").args(["--parent", &std::process::id().to_string()]);
     if let Some(limit) = limit {
@@ -183,11 +208,13 @@ fn command(process: &Process, group: &Group, manner: &Manner, limit: Option<u64>
     for name in OWN_VARIABLES {
         command.env_remove(name);
     }
-    if process.role == Role::Launcher {
-        let settings = Settings::find(process.command[0].as_ref(), &process.env).map_err(io::Error::other)?;
-        command.args(settings.of_a_stage(&process.command)).envs(settings.environment());
-    } else {
-        command.args(&process.command);
+    match settings {
+        Some(settings) => {
+            command.args(settings.of_a_stage(&process.command)).envs(settings.environment());
+        }
+        None => {
+            command.args(&process.command);
+        }
     }
     command.envs(process.env.iter().map(|(name, value)| (name, value)));
     command.process_group(group.id().as_raw_nonzero().get());

@@ -91,6 +91,14 @@ pub struct Pull {
     pub lists: Option<Box<Lists>>,
 }
 
+impl Pull {
+    /// Nothing is here yet of so many bytes, which lie in one piece on both sides; nobody is told.
+    pub fn new(from: Number, of: Of, address: u64, (to, len): (*mut u8, usize)) -> Pull {
+        let (both, key, after, here, lists) = (Both::No, None, None, None, None);
+        Pull { from, to, len, done: 0, address, lacking: 0, of, after, key, both, here, lists }
+    }
+}
+
 /// How far something is.
 pub(super) enum Step {
     /// It is done.

@@ -6,7 +6,7 @@
 
 use super::long::{Pull, Step};
 use super::Engine;
-use polyduct_message::endpoint::Piece;
+use polyduct_message::endpoint::{copy_bytes, Piece};
 
 /// Pieces of a message, at most.
 pub const MOST: usize = 4096;
@@ -36,7 +36,7 @@ pub unsafe fn put_together(pieces: &[Piece], to: &mut [u8]) {
     for piece in pieces {
         let n = piece.len.min(to.len() - at);
         // SAFETY: the caller's.
-        unsafe { core::ptr::copy_nonoverlapping(piece.at as *const u8, to[at..].as_mut_ptr(), n) };
+        unsafe { copy_bytes(piece.at as *const u8, to[at..].as_mut_ptr(), n) };
         at += n;
     }
 }
@@ -49,7 +49,7 @@ pub unsafe fn put_apart(mut bytes: &[u8], pieces: &[Piece]) {
     for piece in pieces {
         let (now, rest) = bytes.split_at(piece.len.min(bytes.len()));
         // SAFETY: the caller's.
-        unsafe { core::ptr::copy_nonoverlapping(now.as_ptr(), piece.at as *mut u8, now.len()) };
+        unsafe { copy_bytes(now.as_ptr(), piece.at as *mut u8, now.len()) };
         bytes = rest;
     }
 }
@@ -164,7 +164,6 @@ impl Engine {
         let n = to.len.min(from.len);
         // SAFETY: both are this program's, and belong to operations under way; they may overlap.
         unsafe { core::ptr::copy(from.at as *const u8, to.at as *mut u8, n) };
-        // Pieces of nothing before it are passed over by who copied none of them.
         Some(n)
     }
 }

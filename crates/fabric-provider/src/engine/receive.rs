@@ -1,6 +1,5 @@
 //! Receiving messages.
 
-use super::both::Both;
 use super::long::{Of, Pull};
 use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
 use super::pieces::{are_few, put_apart, total, Here, Lists, MOST};
@@ -261,20 +260,10 @@ impl State {
         };
         let lists = lists.or_else(|| (offer.pieces > 0).then(|| vec![Piece { at: to as usize, len }]));
         let there = (offer.address, offer.pieces, arrived.len);
-        self.pulls.push_back(Pull {
-            lists: lists.map(|here| Box::new(Lists::new(here, there))),
-            here,
-            from: arrived.from,
-            to,
-            len,
-            done: 0,
-            address: offer.address,
-            lacking: arrived.len.saturating_sub(posted.len),
-            of: Of::Offer(offer.number),
-            after: Some(after),
-            key: None,
-            both: Both::No,
-        });
+        let pull = Pull::new(arrived.from, Of::Offer(offer.number), offer.address, (to, len));
+        let lists = lists.map(|here| Box::new(Lists::new(here, there)));
+        let lacking = arrived.len - len;
+        self.pulls.push_back(Pull { after: Some(after), lacking, here, lists, ..pull });
     }
 
     fn throw_away(&mut self, found: Unexpected) {

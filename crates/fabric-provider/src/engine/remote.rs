@@ -1,6 +1,5 @@
 //! Reading and writing the registered memory of others.
 
-use super::both::Both;
 use super::long::{Of, Pull};
 use super::send::slice;
 use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
@@ -208,13 +207,12 @@ impl State {
         });
         let len = remote.len as usize;
         if remote.address != 0 {
-            let (address, lacking, of) = (remote.address, 0, Of::Put(number));
             let peer = self.peer(from);
             peer.puts += 1;
             peer.broke |= peer.puts > ASKED;
             self.list(from);
-            let (done, key, both, here, lists) = (0, Some(remote.key), Both::No, None, None);
-            let pull = Pull { from, to, len, done, address, lacking, of, after, key, both, here, lists };
+            let pull = Pull::new(from, Of::Put(number), remote.address, (to, len));
+            let pull = Pull { after, key: Some(remote.key), ..pull };
             return self.pulls.push_back(pull);
         }
         if few.len() == len {
@@ -272,21 +270,6 @@ impl State {
             }
             return self.finish(shared, from, number, 0, is_read);
         }
-        let (lacking, of, after) = (0, Of::Get(number), None);
-        let (done, key, both, here, lists) = (0, None, Both::No, None, None);
-        self.pulls.push_back(Pull {
-            from,
-            to,
-            len,
-            done,
-            address,
-            lacking,
-            of,
-            after,
-            key,
-            both,
-            here,
-            lists,
-        });
+        self.pulls.push_back(Pull::new(from, Of::Get(number), address, (to, len)));
     }
 }

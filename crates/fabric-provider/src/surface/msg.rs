@@ -83,8 +83,8 @@ pub(super) unsafe fn send_vector(
     // SAFETY: the caller's.
     unsafe {
         match count {
-            0 | 1 => send_out(ep, only(iov, count).map(out)),
-            _ => send_pieces(ep, out((null_mut(), 0)), pieces(iov, count)),
+            0 | 1 => send_out(ep, only(iov, count).map(out), &[]),
+            _ => send_out(ep, Ok(out((null_mut(), 0))), pieces(iov, count)),
         }
     }
 }
@@ -108,35 +108,23 @@ pub(super) unsafe fn receive_vector(
     }
 }
 
-/// Sends what lies in pieces.
-///
-/// # Safety
-/// As the manual pages have it.
-unsafe fn send_pieces(ep: *mut EpFid, out: Outgoing, pieces: &[Piece]) -> isize {
-    let send = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
-        let Outgoing { to, tag, data, context, .. } = out;
-        let (to, Asked { flags, tells }) = (this.number(vectors, to)?, asked);
-        let message = Message { to, tag, data, bytes: null_mut(), len: 0, context, flags, tells };
-        // SAFETY: the caller's.
-        unsafe { this.engine.send_pieces(shared, &message, pieces) }
-    };
-    // SAFETY: the caller's.
-    unsafe { on(ep, out.flags, true, send) }
-}
-
-/// Sends.
+/// Sends, from pieces where there are any.
 ///
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-pub(super) unsafe fn send_out(ep: *mut EpFid, out: Result<Outgoing, c_int>) -> isize {
+pub(super) unsafe fn send_out(ep: *mut EpFid, out: Result<Outgoing, c_int>, pieces: &[Piece]) -> isize {
     let flags = out.as_ref().map_or(Flags::Own, |out| out.flags);
     let send = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
         let Outgoing { bytes, len, to, tag, data, context, .. } = out?;
         let (to, Asked { flags, tells }) = (this.number(vectors, to)?, asked);
         let message = Message { to, tag, data, bytes: bytes.cast(), len, context, flags, tells };
-        // SAFETY: the caller's.
-        unsafe { this.engine.send(shared, &message) }
+        match pieces {
+            // SAFETY: the caller's.
+            [] => unsafe { this.engine.send(shared, &message) },
+            // SAFETY: as above.
+            _ => unsafe { this.engine.send_pieces(shared, &message, pieces) },
+        }
     };
     // SAFETY: the caller's.
     unsafe { on(ep, flags, true, send) }
@@ -226,7 +214,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        send_out(ep, Ok(Outgoing { bytes, len, to, tag: None, data: None, context, flags: Flags::Own }))
+        send_out(ep, Ok(Outgoing { bytes, len, to, tag: None, data: None, context, flags: Flags::Own }), &[])
     }
 }
 
@@ -257,7 +245,7 @@ unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const Msg, flags: u64) -> isi
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64) -> isize {
     let (tag, data, context, flags) = (None, None, null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn senddata(
@@ -271,7 +259,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     let (tag, data, flags) = (None, Some(data), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -283,5 +271,5 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     let (tag, data, context, flags) = (None, Some(data), null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }

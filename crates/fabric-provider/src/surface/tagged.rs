@@ -69,7 +69,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     let (tag, data, flags) = (Some(tag), None, Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn sendv(
@@ -100,7 +100,7 @@ unsafe extern "C" fn sendmsg(ep: *mut EpFid, msg: *const MsgTagged, flags: u64) 
 unsafe extern "C" fn inject(ep: *mut EpFid, bytes: *const c_void, len: usize, to: u64, tag: u64) -> isize {
     let (tag, data, context, flags) = (Some(tag), None, null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn senddata(
@@ -115,7 +115,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     let (tag, data, flags) = (Some(tag), Some(data), Flags::Own);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -128,5 +128,5 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     let (tag, data, context, flags) = (Some(tag), Some(data), null_mut(), Flags::Quiet);
     // SAFETY: the caller's.
-    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags })) }
+    unsafe { send_out(ep, Ok(Outgoing { bytes, len, to, tag, data, context, flags }), &[]) }
 }
