@@ -2,7 +2,7 @@
 
 use crate::lines::Lines;
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 const SPEC: &str = "POLYDUCT_TEST_UNIT";
 
@@ -25,6 +25,9 @@ pub struct Unit {
     /// What tests call it.
     pub name: String,
     child: Child,
+    /// Not the child's: waiting for that would close it, and a unit in a process namespace, which dies a moment
+    /// after the command that is killed, would go on with what it waits for in that moment.
+    stdin: Option<ChildStdin>,
     lines: Lines,
     seen: Vec<String>,
 }
@@ -40,7 +43,8 @@ impl Unit {
         let command = command.env(SPEC, spec).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = Lines::new(child.stdout.take().unwrap());
-        Unit { name: name.into(), child, lines, seen: Vec::new() }
+        let stdin = child.stdin.take();
+        Unit { name: name.into(), child, stdin, lines, seen: Vec::new() }
     }
 
     /// Its process.
@@ -60,13 +64,13 @@ impl Unit {
 
     /// Tells it a line; returns the next that it says, which is not kept. `None` when the process ends first.
     pub fn ask(&mut self, line: &str) -> Option<String> {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
         self.lines.next().unwrap_or_else(|_| panic!("{} does not answer {line:?}", self.name))
     }
 
     /// Ends its standard input, for which it may be waiting.
     pub fn let_go(&mut self) {
-        self.child.stdin = None;
+        self.stdin = None;
     }
 
     /// Waits for the next line whose first word is `what`; false when the process ends first.
