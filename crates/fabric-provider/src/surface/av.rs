@@ -33,6 +33,11 @@ impl Vector {
     pub fn place(&self, address: u64) -> Option<&Place> {
         self.places.get(usize::try_from(address).ok()?)?.as_ref()
     }
+
+    /// All that are there, by their addresses.
+    pub fn known(&self) -> impl Iterator<Item = (u64, &Place)> {
+        (0..).zip(&self.places).filter_map(|(address, place)| Some((address, place.as_ref()?)))
+    }
 }
 
 /// A vector, as it is given out.
@@ -131,9 +136,14 @@ unsafe extern "C" fn remove(av: *mut AvFid, addresses: *mut u64, count: usize, _
             let vector =
                 entered.inner.vectors.get_mut(av.index).and_then(Option::as_mut).ok_or(abi::EINVAL)?;
             let place = usize::try_from(address).ok().and_then(|at| vector.places.get_mut(at));
-            *place.ok_or(abi::EINVAL)? = None;
+            let place = place.and_then(Option::take).ok_or(abi::EINVAL)?;
+            // It may have been inserted twice.
+            let other = vector.known().find(|(_, other)| **other == place);
             for ep in entered.inner.eps.iter_mut().flatten().filter(|ep| ep.vector == Some(av.index)) {
                 ep.engine.forget(address);
+                if let Some((other, place)) = other {
+                    let _ = ep.engine.peer(place, other);
+                }
                 if let Some(number) = ep.numbers.get_mut(address as usize) {
                     *number = NOBODY;
                 }

@@ -204,11 +204,16 @@ unsafe extern "C" fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
         // SAFETY: the caller's.
         let (ep, class) = unsafe { (object::<Endpoint>(fid), (*to).class) };
         let entered = ep.core.enter();
-        let (this, ..) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
+        let (this, _, vectors) = entered.inner.ep(ep.index).ok_or(abi::EINVAL)?;
         match class {
             abi::CLASS_AV => {
                 // SAFETY: of this class.
-                this.vector = Some(unsafe { object::<Av>(to) }.index);
+                let index = unsafe { object::<Av>(to) }.index;
+                this.vector = Some(index);
+                // Who is heard before it is sent to is called as the vector has it.
+                for (address, place) in vectors[index].iter().flat_map(Vector::known) {
+                    let _ = this.engine.peer(place, address);
+                }
                 Ok(())
             }
             abi::CLASS_EQ => Ok(()),

@@ -70,6 +70,11 @@ fn ok(result: c_int) {
 
 impl Node {
     pub fn new() -> Node {
+        Node::knowing(&[])
+    }
+
+    /// One whose address vector has these before the endpoint is bound to it.
+    pub fn knowing(names: &[Vec<u8>]) -> Node {
         crate::init();
         let info = getinfo(null()).unwrap();
         let (mut fabric, mut domain, mut av, mut cq, mut ep) =
@@ -91,6 +96,9 @@ impl Node {
             };
             ok(((*(*domain).ops).cq_open)(domain, &attr, &raw mut cq, null_mut()));
             ok(((*(*domain).ops).endpoint)(domain, info, &raw mut ep, null_mut()));
+            for name in names {
+                insert(av, name);
+            }
             let fid = ep.cast::<Fid>();
             ok(((*(*fid).ops).bind)(fid, av.cast(), 0));
             ok(((*(*fid).ops).bind)(fid, cq.cast(), SEND | RECV));
@@ -115,13 +123,33 @@ impl Node {
 
     /// Learns of another; what it is called from now on.
     pub fn insert(&self, name: &[u8]) -> u64 {
-        let mut address = 0;
+        // SAFETY: it lives.
+        unsafe { insert(self.av, name) }
+    }
+
+    /// Calls another so no longer.
+    pub fn remove(&self, mut address: u64) {
         // SAFETY: as a program does it.
-        let inserted = unsafe {
-            ((*(*self.av).ops).insert)(self.av, name.as_ptr().cast(), 1, &raw mut address, 0, null_mut())
-        };
-        assert_eq!(inserted, 1);
-        address
+        ok(unsafe { ((*(*self.av).ops).remove)(self.av, &raw mut address, 1, 0) });
+    }
+
+    /// The next that is told, and what its sender is called.
+    pub fn told_from(&mut self, others: &mut [&mut Node]) -> u64 {
+        let start = Instant::now();
+        loop {
+            let (mut entry, mut from) = (core::mem::MaybeUninit::<CqTaggedEntry>::uninit(), 0);
+            // SAFETY: as a program does it.
+            let found =
+                unsafe { ((*(*self.cq).ops).readfrom)(self.cq, entry.as_mut_ptr().cast(), 1, &raw mut from) };
+            if found == 1 {
+                return from;
+            }
+            assert_eq!(found as c_int, -EAGAIN);
+            assert!(start.elapsed() < WATCHDOG, "nothing is told");
+            for other in others.iter_mut() {
+                other.look();
+            }
+        }
     }
 
     /// Receives with a tag; [`EAGAIN`] and the like come back.
@@ -219,6 +247,17 @@ impl Drop for Node {
             ok(unsafe { ((*(*fid).ops).close)(fid) });
         }
     }
+}
+
+/// # Safety
+/// The vector lives.
+unsafe fn insert(av: *mut AvFid, name: &[u8]) -> u64 {
+    let mut address = 0;
+    // SAFETY: as a program does it.
+    let inserted =
+        unsafe { ((*(*av).ops).insert)(av, name.as_ptr().cast(), 1, &raw mut address, 0, null_mut()) };
+    assert_eq!(inserted, 1);
+    address
 }
 
 /// Ends an object.

@@ -31,6 +31,31 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
+/// A sender is called as it was first inserted and still is, whether that was before the endpoint had its vector
+/// or after.
+#[test]
+fn who_sends_is_called_as_the_vector_has_it() {
+    let mut b = Node::new();
+    let mut a = Node::knowing(&[b.name()]);
+    let (to_a, again) = (b.insert(&a.name()), a.insert(&b.name()));
+    let source = |a: &mut Node, b: &mut Node| {
+        let mut room = [0; 8];
+        assert_eq!(a.trecv(&mut room, ADDR_UNSPEC, 5, 0, 1), 0);
+        assert_eq!(b.tsend(&[7; 8], to_a, 5, 2), 0);
+        let from = a.told_from(&mut [b]);
+        assert_eq!(room, [7; 8]);
+        until_told(&mut [b], &[1]);
+        from
+    };
+    assert_eq!(source(&mut a, &mut b), 0);
+    a.remove(0);
+    assert_eq!(source(&mut a, &mut b), again);
+    a.remove(again);
+    assert_eq!(source(&mut a, &mut b), ADDR_NOTAVAIL);
+    let last = a.insert(&b.name());
+    assert_eq!(source(&mut a, &mut b), last);
+}
+
 #[test]
 fn what_cannot_be_had_is_not_offered() {
     let usual = getinfo(null()).unwrap();
