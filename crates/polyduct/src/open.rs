@@ -360,13 +360,24 @@ impl Open {
     }
 
     /// What the writers bring, without reading it: their arrays in their layouts. Waits for them as
-    /// [`read`](Open::read) does, and takes no place among the readers.
+    /// [`read`](Open::read) does, and takes no place among the readers. An array without a name, as a `.npy` file or
+    /// an array of a store is one, has the name `""`.
     ///
     /// # Errors
-    /// As [`read`](Open::read), and [`Error::Misuse`] where several arrays cannot be.
+    /// As [`read`](Open::read), and [`Error::Misuse`] for a stream.
     pub fn describe(mut self) -> Result<Vec<Array>, Error> {
         self.place()?;
-        crate::reader::describe(&self.target(Mode::Read)?, &self.options, self.trust)
+        let target = self.target(Mode::Read)?;
+        let is_alone = match target {
+            // Its array has a name.
+            Target::Safetensors(_, None) => false,
+            _ => crate::each::has_names(&target)? == Some(false),
+        };
+        if is_alone {
+            let dataset = *self.unit(0).units(1).read("...")?.dataset();
+            return Ok(vec![Array { name: String::new(), dataset, layout: "...".into(), open: None }]);
+        }
+        crate::reader::describe(&target, &self.options, self.trust)
     }
 
     /// The arrays of a file, of a set of files or of a group, to be read each for itself: in any order, and in stretches,

@@ -2,6 +2,7 @@
 
 use polyduct::layout::{Dataset, ElemType, Layout, Mapping};
 use polyduct::message::link::key::{JobKey, Trust};
+use polyduct::store::disk::{Create, Store};
 use polyduct::{open, redistribute, Error, OnLoss, PipeError, PortError, Writer};
 use std::time::Duration;
 
@@ -242,6 +243,25 @@ fn parts_that_do_not_fit_are_named() {
         redistribute(&m, &[&good, &good], &other, &mut [&mut [0; 40], &mut [0; 40]]),
         Err(Error::Layout(_))
     ));
+}
+
+#[test]
+fn an_array_alone_is_described_too() {
+    let dir = std::env::temp_dir().join(format!("polyduct-alone-{}", std::process::id()));
+    let how = Create { units: vec![vec!["u".into()]], parity: 0, stripe: 4096 };
+    Store::create(&dir.join("store"), &how).unwrap();
+    for path in ["x.npy", "x.zarr", "x.safetensors", "store/x"] {
+        let path = dir.join(path).display().to_string();
+        let url = if path.ends_with("store/x") { format!("store:{path}") } else { path };
+        let mut out = open(&url).unit(0).units(1).write(&data(&[4, 3]), "*,*").unwrap();
+        out.write(&[1; 48]).unwrap();
+        out.close().unwrap();
+        // Whichever unit asks.
+        let found = open(&url).unit(1).units(2).describe().unwrap();
+        assert_eq!(found.iter().map(|array| array.dataset).collect::<Vec<_>>(), [data(&[4, 3])], "{url}");
+        assert_eq!(found[0].name, if url.ends_with("safetensors") { "data" } else { "" }, "{url}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
