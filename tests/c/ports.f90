@@ -87,6 +87,8 @@ program ports
     call read_open
   case ('notes')
     call notes
+  case ('store')
+    call store
   case ('keyed')
     call keyed
   case ('calls')
@@ -278,6 +280,42 @@ contains
     call port%open_read(url)
     call check(port%attributes() == '{"units":"m"}' .and. port%dims() == 'x,y', 'what is written down')
     call check(port%steps() == 1, 'one step')
+  end subroutine
+
+  ! A store, boxes of an array in it, and what it says of it.
+  subroutine store
+    type(polyduct_port) :: port
+    type(polyduct_listing) :: there
+    integer(int32) :: a(20, 30), found(2, 3), gaps(4, 3)
+    real(real32) :: odd(2, 3)
+    character(200) :: words
+    integer :: i, j, status
+    a = reshape([((30*i + j, i=0, 19), j=0, 29)], shape(a))
+    call polyduct_store_create(url, 3, 1, 4096_int64)
+    call port%open_write('store:'//trim(url)//'/table', shape(a), 'i4')
+    call port%write(a)
+    call port%close()
+    call port%open_read('store:'//trim(url)//'/table')
+    call port%read_box(0, [6, 7], found)
+    call check(all(found == a(6:7, 7:9)), 'a box')
+    gaps = 0
+    call port%read_box(0, [6, 7], gaps(::2, :))
+    call check(all(gaps(::2, :) == a(6:7, 7:9)) .and. all(gaps(2::2, :) == 0), 'a box into an array with gaps')
+    call port%write_box(0, [6, 7], reshape([0, -3, -1, -4, -2, -5], [2, 3]))
+    call port%read_box(0, [20, 29], found, stat=status, errmsg=words)
+    call check(status == POLYDUCT_MISUSE .and. index(words, 'expected a range within 0..20') > 0, words)
+    call port%read_box(0, [1], found, stat=status)
+    call check(status == POLYDUCT_MISUSE, 'a box of another number of dimensions')
+    call port%read_box(0, [6, 7], odd, stat=status)
+    call check(status == POLYDUCT_WRONG_TYPE, 'a box of another type')
+    call port%close()
+    call port%read_box(0, [6, 7], found, stat=status)
+    call check(status < 0, 'a port that is closed')
+    call there%describe('store:'//trim(url)//'/table')
+    call check(there%count() == 1 .and. there%dtype(1) == 'i4', 'what there is')
+    call check(all(there%shape(1) == [20, 30]), 'its shape')
+    call there%describe(trim(url)//'/none.npy', stat=status)
+    call check(status < 0, 'what there is not')
   end subroutine
 
   subroutine keyed

@@ -263,9 +263,10 @@ def test_what_there_is_is_said(built: Build, tmp_path: Path, pipe: str) -> None:
     assert run(built("ports.c"), "describe", tmp_path / "x.npz").splitlines() == ["a 11 2 3", "b 5 1 5"]
 
 
-def test_stores(built: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["ports.c", "ports.f90"])
+def test_stores(built: Build, tmp_path: Path, source: str) -> None:
     place = tmp_path / "s"
-    run(built("ports.c"), "store", place)
+    run(built(source), "store", place, 0, 1)
     store = polyduct.Store(place)
     expected = np.arange(600).reshape(20, 30)
     expected[5:7, 6:9] = -np.arange(6).reshape(2, 3)

@@ -5,7 +5,7 @@ types `polyduct_port`, `polyduct_domain` and `polyduct_call` list of it, `polydu
 
     python3 crates/capi/fortran/arrays.py
 
-Fortran 2008 has no procedures for any type and rank, and so each of fifteen has to be there for each of six
+Fortran 2008 has no procedures for any type and rank, and so each of seventeen has to be there for each of six
 types and four ranks.
 """
 
@@ -88,6 +88,34 @@ PORTS = {
     done = begun(self)
     call place(self, '', type_{{t}}, at, sizes, done)
     if (done%code == POLYDUCT_OK) call c_f_pointer(at, a, sizes)
+    call settle(done, stat, errmsg)
+  end subroutine
+""",
+    "read_box": f"""\
+  subroutine read_box_{{t}}_{{r}}(self, step, lower, a, stat, errmsg)
+    class(polyduct_port), intent(in) :: self
+    integer, intent(in) :: step, lower(:)
+    {{type}}, intent(inout) :: a({{colons}})
+{STATUS}
+    {{type}}, allocatable, target :: rows({{colons}})
+    type(outcome) :: done
+    allocate (rows({{turned}}))
+    if (size(a) > 0) call box(self, .false., step, lower, shape(a), type_{{t}}, c_loc(rows), done)
+    if (done%code == POLYDUCT_OK) a = reshape(rows, shape(a), order=[{{order}}])
+    call settle(done, stat, errmsg)
+  end subroutine
+""",
+    "write_box": f"""\
+  subroutine write_box_{{t}}_{{r}}(self, step, lower, a, stat, errmsg)
+    class(polyduct_port), intent(in) :: self
+    integer, intent(in) :: step, lower(:)
+    {{type}}, intent(in) :: a({{colons}})
+{STATUS}
+    {{type}}, allocatable, target :: rows({{colons}})
+    type(outcome) :: done
+    allocate (rows({{turned}}))
+    rows = reshape(a, shape(rows), order=[{{order}}])
+    if (size(a) > 0) call box(self, .true., step, lower, shape(a), type_{{t}}, c_loc(rows), done)
     call settle(done, stat, errmsg)
   end subroutine
 """,
@@ -311,7 +339,8 @@ def procedures() -> str:
                 copy = COPY[r > 1].format(r=r, order=order)
                 colons = ", ".join(":" * r)
                 sized = ", ".join(f"sizes({n})" for n in range(1, r + 1))
-                given = {"t": t, "type": type_, "r": r, "colons": colons, "copy": copy, "sized": sized}
+                turned = ", ".join(f"size(a, {n})" for n in range(r, 0, -1))
+                given = {"turned": turned, "order": order, "t": t, "type": type_, "r": r, "colons": colons, "copy": copy, "sized": sized}
                 text.append("\n" + template.format(**given))
     return "".join(text)
 

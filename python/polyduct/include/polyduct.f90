@@ -176,6 +176,19 @@ module polyduct
     include 'polyduct_results.inc'
   end type
 
+  !> What the writers of a port bring, or what there is in a file or a store. Arrays count from 1.
+  type, public :: polyduct_listing
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: describe => listing_describe !< call l%describe(url)
+    procedure :: count => listing_count
+    procedure :: name => listing_name   !< l%name(n)
+    procedure :: dtype => listing_dtype !< As NumPy has it, 'f4'.
+    procedure :: shape => listing_shape
+    final :: listing_end
+  end type
+
   !> A layout bound to a shape and a number of units.
   type, public :: polyduct_layout
     private
@@ -309,5 +322,6 @@ contains
   include 'polyduct_arrays.inc'
   include 'polyduct_calls.inc'
   include 'polyduct_more.inc'
+  include 'polyduct_stores.inc'
 
 end module
