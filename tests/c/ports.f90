@@ -300,7 +300,7 @@ contains
     call check(all(found == a(6:7, 7:9)), 'a box')
     gaps = 0
     call port%read_box(0, [6, 7], gaps(::2, :))
-    call check(all(gaps(::2, :) == a(6:7, 7:9)) .and. all(gaps(2::2, :) == 0), 'a box into an array with gaps')
+    call check(all(gaps(::2, :) == a(6:7, 7:9)) .and. all(gaps(2::2, :) == 0), 'an array with gaps')
     call port%write_box(0, [6, 7], reshape([0, -3, -1, -4, -2, -5], [2, 3]))
     call port%read_box(0, [20, 29], found, stat=status, errmsg=words)
     call check(status == POLYDUCT_MISUSE .and. index(words, 'expected a range within 0..20') > 0, words)

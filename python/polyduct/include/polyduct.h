@@ -469,8 +469,8 @@ int polyduct_close(polyduct_port *port);
  * handle is gone afterwards. */
 int polyduct_abort(polyduct_port *port, const char *reason);
 
-/* What the writers of a port bring, or what there is in a file or a store, without reading it. An array without a
- * name, as a .npy file is one, has the name "". */
+/* What the writers of a port bring, or what there is in a file or a store, without reading it. An array
+ * without a name, as a .npy file is one, has the name "". */
 int polyduct_describe(polyduct_listing **listing, const char *url, const polyduct_options *options);
 int polyduct_listing_count(polyduct_listing *listing, size_t *count);
 /* Array number `index`. Of its part nothing is said. */
