@@ -15,6 +15,7 @@ pub mod engine;
 mod info;
 mod surface;
 mod version;
+mod warn;
 
 use abi::Provider;
 use std::ptr::null_mut;
@@ -45,6 +46,7 @@ unsafe extern "C" fn cleanup() {}
 /// Called by libfabric, by one thread at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut Provider {
+    warn::begin();
     let known = KNOWN.0.get();
     // SAFETY: the caller's. A library takes no provider of a version newer than its own.
     unsafe { (*known).fi_version = abi::NEWEST.min(version::of_library()) };

@@ -214,6 +214,8 @@ struct Peer {
     owed_messages: u32,
     owed_bytes: u64,
     gone: bool,
+    /// That is told, where something has failed because of it.
+    is_missed: bool,
     /// It asks for more than it may, and is about to be told as gone.
     broke: bool,
     /// Operations on its memory that are not over.
@@ -254,6 +256,10 @@ struct State {
     /// Receives of several messages, by numbers.
     several: Slab<Several>,
     least_multi: usize,
+    /// Operations that have failed.
+    failures: u64,
+    /// One that is gone and because of which some have, where that is not said yet.
+    missed: Option<Number>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -295,6 +301,8 @@ impl Engine {
             lists: Slab::default(),
             several: Slab::default(),
             least_multi: 64,
+            failures: 0,
+            missed: None,
         };
         Ok(Engine { endpoint, state })
     }
@@ -406,6 +414,7 @@ impl Engine {
         if let Some(gone) = gone {
             self.state.lose(shared, gone);
         }
+        self.tell_missed();
         found > 0 || more || gone.is_some()
     }
 

@@ -162,10 +162,12 @@ impl Engine {
 
     /// Keeps account of an operation on a peer's memory.
     pub(super) fn begin(&mut self, to: Number, op: Op) -> Result<u32, c_int> {
-        let peer = self.state.peer(to);
-        if peer.gone {
+        if self.state.peer(to).gone {
+            self.state.miss(to);
+            self.tell_missed();
             return Err(abi::EHOSTUNREACH);
         }
+        let peer = self.state.peer(to);
         if peer.says.len() >= WAITING || peer.asked >= ASKED {
             return Err(abi::EAGAIN);
         }

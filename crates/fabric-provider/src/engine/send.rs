@@ -203,6 +203,8 @@ impl Engine {
     /// The peer is gone: so is the message.
     fn is_gone(&mut self, shared: &mut Shared, to: Number, after: After) -> Result<(), c_int> {
         self.state.lose(shared, to);
+        self.state.miss(to);
+        self.tell_missed();
         match after.tells {
             true => {
                 self.state.failed(shared, after, abi::EHOSTUNREACH, 0);

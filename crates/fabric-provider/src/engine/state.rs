@@ -2,7 +2,7 @@
 
 use super::completion::{Failure, Queue};
 use super::long::{Landing, Pull};
-use super::{lock, After, Counted, Peer, Shared, State, EAGER_BYTES, SAID};
+use super::{lock, After, Counted, Engine, Peer, Shared, State, EAGER_BYTES, SAID};
 use crate::abi;
 use polyduct_message::endpoint::Number;
 use polyduct_message::Head;
@@ -21,6 +21,20 @@ impl Peer {
     pub(super) fn keep(&mut self, len: usize) {
         self.kept_messages += 1;
         self.kept_bytes += len as u64;
+    }
+}
+
+impl Engine {
+    /// Says once of a peer that is gone that operations with it have failed: whoever starts the processes may find
+    /// another first that ends because of that.
+    #[inline]
+    pub(super) fn tell_missed(&mut self) {
+        if let Some(number) = self.state.missed.take() {
+            match self.endpoint.process_of(number) {
+                Some(pid) => tracing::warn!(pid, "a process is gone, or closed its link to this one"),
+                None => tracing::warn!("another process is gone, or cannot be reached"),
+            }
+        }
     }
 }
 
@@ -101,6 +115,7 @@ impl State {
     /// An operation has failed. That is told whether or not the program wants to know.
     pub(super) fn failed(&mut self, shared: &mut Shared, after: After, error: c_int, lacking: usize) {
         let after = self.one_less(after);
+        self.failures += 1;
         self.count(shared, after.counts, true);
         if let Some(queue) = self.queue(shared, after.counts) {
             queue.fail(Failure { of: after.done, lacking, error });
@@ -127,8 +142,16 @@ impl State {
         self.list(to);
     }
 
+    /// Something has failed because a peer is gone, which is said of it once.
+    pub(super) fn miss(&mut self, number: Number) {
+        if !std::mem::replace(&mut self.peer(number).is_missed, true) {
+            self.missed = Some(number);
+        }
+    }
+
     /// A peer is gone: what it had to do with has failed.
     pub(super) fn lose(&mut self, shared: &mut Shared, number: Number) {
+        let failures = self.failures;
         let peer = self.peer(number);
         peer.gone = true;
         let sends = std::mem::take(&mut peer.sends);
@@ -162,5 +185,8 @@ impl State {
         self.pushes.retain(|push| push.to != number);
         self.tagged.forget(number);
         self.plain.forget(number);
+        if self.failures > failures {
+            self.miss(number);
+        }
     }
 }

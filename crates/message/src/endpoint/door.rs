@@ -3,7 +3,7 @@
 use super::place::{Place, PLACE_BYTES};
 use crate::domain::host_map::HostId;
 use crate::domain::lock;
-use crate::handshake::ENDPOINT;
+use crate::handshake::{no_descriptor, Bad, ENDPOINT};
 use crate::link::shm::{Bell, Link, Sizes};
 use crate::meeting::{ConnId, Connections, Heard, Shared as SharedFd};
 use crate::MessageError;
@@ -174,7 +174,8 @@ impl Server {
             ready.conns.into_iter().for_each(|id| self.serve(id));
             if ready.knocked {
                 // Who finds no descriptor left is hung up on, and counts as one that has ended.
-                while let Some(id) = self.connections.accept(|_| ()) {
+                let refuse = |error: &OsError| tracing::warn!(%error, "another process was hung up on");
+                while let Some(id) = self.connections.accept(refuse) {
                     self.serve(id);
                 }
             }
@@ -186,13 +187,20 @@ impl Server {
             let arrival = match self.connections.hear::<Say>(id) {
                 Heard::Message(say, fds) => match self.take(id, say, fds) {
                     Some(arrival) => arrival,
-                    None => {
-                        tracing::warn!("what an endpoint handed over is no link");
-                        return self.end(id);
-                    }
+                    None => return self.end(id),
                 },
                 Heard::Nothing => return,
-                Heard::Gone | Heard::Bad(_) => return self.end(id),
+                Heard::Gone => return self.end(id),
+                Heard::Bad(bad) => {
+                    match bad {
+                        Bad::NoDescriptor => {
+                            let error = no_descriptor();
+                            tracing::warn!(%error, "a link of another process is not taken");
+                        }
+                        _ => tracing::warn!("what another process says is not understood"),
+                    }
+                    return self.end(id);
+                }
             };
             self.tell(arrival);
         }
@@ -204,7 +212,9 @@ impl Server {
         match (say, fds.next()) {
             (Say::Link(place), Some(segment)) if place.len() == PLACE_BYTES => {
                 let place = Place::from_bytes(&place).filter(|place| place.host == self.host)?;
-                let link = Link::attach(segment, MAX_SEGMENT, &self.sizes).ok()?;
+                let link = Link::attach(segment, MAX_SEGMENT, &self.sizes);
+                let refuse = |error: &_| tracing::warn!(%error, "a link of another process is not taken");
+                let link = link.inspect_err(refuse).ok()?;
                 link.ring_at(Arc::new(bell), 0);
                 let own = self.common.bell.fd().as_fd().try_clone_to_owned().ok()?;
                 self.connections.send(id, &Say::Bell, vec![SharedFd::new(own)]);

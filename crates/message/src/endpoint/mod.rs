@@ -11,6 +11,7 @@
 
 mod door;
 mod far;
+mod near;
 mod place;
 mod stream;
 
@@ -32,6 +33,7 @@ use crate::types::{ChannelId, Head, Priority};
 use crate::MessageError;
 use door::{Arrival, Door};
 use far::Far;
+use near::Lack;
 use polyduct_os::process::PidFd;
 use polyduct_os::spin::Spin;
 use rustc_hash::FxHashMap;
@@ -88,6 +90,8 @@ struct Peer {
     links: Vec<Link>,
     process: Option<PidFd>,
     gone: Gone,
+    /// What the system has not given for a link with it.
+    lack: Lack,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,7 +231,14 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     }
 
     fn add(&mut self, place: Option<Place>, way: Way) -> Number {
-        self.peers.push(Peer { place, way, links: Vec::new(), process: None, gone: Gone::No });
+        self.peers.push(Peer {
+            place,
+            way,
+            links: Vec::new(),
+            process: None,
+            gone: Gone::No,
+            lack: Lack::default(),
+        });
         self.peers.len() as Number - 1
     }
 
@@ -282,50 +293,6 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             },
             Way::Nowhere => Sent::Gone,
         }
-    }
-
-    /// Makes the link to an endpoint of this host.
-    fn connect(&mut self, to: Number) -> Sent {
-        let (Some(door), Some(place)) = (&self.door, self.peers[to as usize].place) else {
-            return Sent::Gone;
-        };
-        let peer = &mut self.peers[to as usize];
-        let link = match peer.links.first() {
-            Some(link) => link.clone(),
-            None => match Link::create(&sizes()) {
-                Ok(link) => link,
-                Err(error) => {
-                    tracing::warn!(%error, "no memory for a link");
-                    return Sent::Later;
-                }
-            },
-        };
-        match door.call(&self.place, &place, &link) {
-            Ok(true) => {}
-            Ok(false) => return Sent::Later,
-            Err(error) => {
-                tracing::info!(%error, "an endpoint is gone");
-                self.note_gone(to);
-                return Sent::Later;
-            }
-        }
-        self.take_link(to, link);
-        Sent::All
-    }
-
-    fn take_link(&mut self, from: Number, link: Link) {
-        let peer = &mut self.peers[from as usize];
-        if let Way::Near(out @ None) = &mut peer.way {
-            if let (Some(short), Some(stream)) =
-                (link.sender(SHORT.0, SHORT.1), link.sender(STREAM.0, STREAM.1))
-            {
-                *out = Some(Box::new(Out { short, stream }));
-            }
-        }
-        if let Some(receiver) = link.receiver() {
-            self.inward.push(Inward { from, receiver, is_broken: false, is_stuck: false });
-        }
-        peer.links.push(link);
     }
 
     /// Handles what has come. Returns how much that was. `give` and `deliver` are as of
@@ -387,6 +354,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                     links: Vec::new(),
                     process: None,
                     gone: Gone::No,
+                    lack: Lack::default(),
                 });
                 peers.len() as Number - 1
             })
