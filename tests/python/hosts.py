@@ -16,7 +16,7 @@ class Hosts:
     """Some hosts that reach each other. Where the system allows no namespaces they are all this one."""
 
     def __init__(self, count: int) -> None:
-        tried = subprocess.run(["unshare", "-rn", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"])
+        tried = subprocess.run(["unshare", "-rn", "ip", "link", "add", "name", "a", "type", "veth", "peer", "name", "b"])
         self.apart = tried.returncode == 0
         self._pids: list[str] = []
         if not self.apart:
