@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -10,7 +11,20 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import COMMAND, FAR, HERE, LIBRARIES, ROOT, Programs, environment, mpi4py, mpirun, run, segments
+from jobs import (
+    COMMAND,
+    FAR,
+    HERE,
+    LIBRARIES,
+    PARTS,
+    ROOT,
+    Programs,
+    environment,
+    mpi4py,
+    mpirun,
+    run,
+    segments,
+)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -114,6 +128,7 @@ def test_a_rank_that_is_killed_ends_all_and_leaves_nothing(library: str, victim:
 
 @pytest.mark.parametrize("library", ["mpich", "openmpi"])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 5])
-def test_the_tests_of_mpi4py_pass(library: str, ranks: int) -> None:
-    said = run(library, ranks, *mpi4py(library), seconds=3600)
-    assert said.count("\nOK") == ranks, said[-3000:]
+@pytest.mark.parametrize("part", PARTS)
+def test_the_tests_of_mpi4py_pass(library: str, ranks: int, part: str) -> None:
+    said = run(library, ranks, *mpi4py(library, part), seconds=1800)
+    assert len(re.findall(r"Ran \d+ tests", said)) == ranks and "FAILED" not in said, said[-3000:]
