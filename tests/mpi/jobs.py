@@ -17,7 +17,7 @@ LIBRARIES = ["mpich", "openmpi", "debian"]
 LEFT_OUT = {"mpich": ["mpiabi", "spawn", "dynproc"], "openmpi": ["ulfm", "spawn", "dynproc"]}
 #: The modules of mpi4py's tests in parts, as jobs run them; what is of no part is the last one.
 PARTS = {
-    "messages": "test_(p2p|msg|pack|request|status|util)",
+    "messages": "test_(p2p|msg|request|status)",
     "collectives": "test_cco_(buf|obj|vec|ngh)",
     "nonblocking": "test_cco_(nb|pr)",
     "windows": "test_(rma|win)",
