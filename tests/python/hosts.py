@@ -16,17 +16,18 @@ class Hosts:
     """Some hosts that reach each other. Where the system allows no namespaces they are all this one."""
 
     def __init__(self, count: int) -> None:
-        tried = subprocess.run(["unshare", "-rn", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"])
+        tried = subprocess.run(["unshare", "-rn", "ip", "link", "add", "name", "a", "type", "veth", "peer", "name", "b"])
         self.apart = tried.returncode == 0
-        self._pids: list[str] = []
+        #: The process that keeps each host's namespaces.
+        self.keepers: list[str] = []
         if not self.apart:
             print("NO NETWORK NAMESPACES HERE: all on one host instead")
             return
         words = ["unshare", "-rn", sys.executable, __file__, str(count)]
         self._router = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._router.stdout is not None
-        self._pids = [self._router.stdout.readline().strip() for _ in range(count)]
-        assert all(self._pids)
+        self.keepers = [self._router.stdout.readline().strip() for _ in range(count)]
+        assert all(self.keepers)
 
     def __enter__(self) -> Hosts:
         return self
@@ -40,7 +41,7 @@ class Hosts:
 
     def start(self, host: int, *words: str, **options: Any) -> subprocess.Popen[str]:
         """A process on that host."""
-        enter = ["nsenter", "--user", "--preserve-credentials", "--net", "-t", self._pids[host]] if self.apart else []
+        enter = ["nsenter", "--user", "--preserve-credentials", "--net", "-t", self.keepers[host]] if self.apart else []
         return subprocess.Popen([*enter, *words], text=True, **options)
 
 
@@ -53,7 +54,7 @@ def router(count: int) -> None:
     ip("link set lo up")
     hosts = []
     for k in range(count):
-        host = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo && cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        host = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo && exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert host.stdout is not None and host.stdout.readline()
         hosts.append(host)
         ip(f"link add r{k} type veth peer name h{k} netns {host.pid}")
