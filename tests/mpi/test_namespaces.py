@@ -75,6 +75,12 @@ class Pair:
                     found[int(entry.name)] = self.networks.index(network)
         return found
 
+    def end(self) -> None:
+        """Kills all that runs there."""
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
     def sent(self, host: int) -> dict[str, int]:
         """Bytes that a host has sent, by its devices."""
         lines = Path(f"/proc/{self.hosts.keepers[host]}/net/dev").read_text().splitlines()[2:]
@@ -92,9 +98,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         try:
             yield one
         finally:
-            for process in one.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            one.end()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -150,6 +154,29 @@ def test_a_rank_that_is_killed_on_either_host_ends_all(
         assert select.select([descriptor], [], [], 10)[0], f"a process lives on: {process}"
         os.close(descriptor)
     assert not pair.processes() and segments() <= before
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_network_that_is_cut_ends_the_ranks_of_both_hosts(
+    library: str, program: Programs, pair: Pair
+) -> None:
+    """Nobody says that the other is gone, and launchers do not notice."""
+    traffic = [program[library, "traffic"], 5, "kill", 9, 0]
+    job = pair.start(library, 2, *traffic, POLYDUCT_MESSAGE_SILENCE="1s")
+    assert job.stdout is not None
+    ranks: list[int] = []
+    while len(ranks) < 2:
+        line = job.stdout.readline()
+        assert line, "the job has ended"
+        ranks += map(int, re.findall(r"^rank \d+ is (\d+)", line.strip()))
+    watched = [os.pidfd_open(rank) for rank in ranks]
+    cut = ["nsenter", "--net", "-t", pair.hosts.keepers[1], "ip", "link", "set", "h1", "down"]
+    subprocess.run(cut, check=True)
+    for rank in watched:
+        assert select.select([rank], [], [], 20)[0], "a rank goes on"
+        os.close(rank)
+    pair.end()
+    job.communicate(timeout=30)
 
 
 def test_without_a_key_hosts_have_no_way_to_each_other(program: Programs, pair: Pair) -> None:

@@ -1,6 +1,7 @@
 //! What goes to endpoints of other hosts.
 
 use super::{Sent, SHORT, STREAM};
+use crate::config::Config;
 use crate::domain::lock;
 use crate::engine::{self, Send as Outgoing};
 use crate::hash::fnv1a;
@@ -17,6 +18,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Events that one look handles, at most.
 const AT_ONCE: usize = 64;
@@ -38,6 +40,8 @@ pub struct Network {
     pub ip: IpAddr,
     /// Endpoints of different numbers use the network though they are on one host: for tests and comparisons.
     pub apart: u64,
+    /// A host that says nothing for so long is lost. Who dies is known to be gone at once, by its connections.
+    pub silence: Duration,
 }
 
 impl Network {
@@ -45,7 +49,7 @@ impl Network {
     /// others. With 0 in [`NEAR_VARIABLE`] those of one host use it, too.
     ///
     /// # Errors
-    /// What the system refuses; what is no address.
+    /// What the system refuses; what is no address; [`MessageError::Config`].
     pub fn here(trust: Trust) -> Result<Network, MessageError> {
         let apart = match std::env::var(NEAR_VARIABLE).is_ok_and(|near| near == "0") {
             true => {
@@ -62,7 +66,7 @@ impl Network {
             // Without a way anywhere there is nobody but this host.
             Err(_) => way_to(ELSEWHERE).unwrap_or(Ipv4Addr::LOCALHOST.into()),
         };
-        Ok(Network { trust, ip, apart })
+        Ok(Network { trust, ip, apart, silence: Config::load()?.time("silence") })
     }
 }
 
@@ -119,6 +123,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
         config.waker = Some(Arc::new(move || rung.calls().ring()));
         config.session.max_payload = MAX_PAYLOAD;
         config.session.queue_bytes = MAX_PAYLOAD;
+        config.session.silence = network.silence;
+        config.patience.dead_after = network.silence;
         let endpoint = NetEndpoint::start(config, give)?;
         let at = endpoint.local_addr();
         Ok(Far { endpoint, at, held: Mutex::default() })
