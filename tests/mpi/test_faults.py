@@ -29,8 +29,8 @@ class Job:
             env=environment(TMPDIR=str(folder)),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            # What was read ahead would be no news to `select`.
+            bufsize=0,
         )
         self.said = ""
         self.ranks: dict[int, int] = {}
@@ -39,7 +39,7 @@ class Job:
     def line(self) -> str:
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], 60)[0], "the job says nothing"
-        line = self.process.stdout.readline()
+        line = self.process.stdout.readline().decode(errors="replace")
         assert line, "the job has ended:\n" + self.said
         self.said += line
         return line
@@ -68,7 +68,7 @@ class Job:
             left = max(0.0, begin + within - time.monotonic())
             assert select.select([watched], [], [], left)[0], f"rank {rank} lives on"
         assert time.monotonic() - begin < within
-        return self.said + rest
+        return self.said + rest.decode(errors="replace")
 
     def close(self) -> None:
         for watched in self.watched.values():
