@@ -3,9 +3,9 @@
 //!
 //! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*). Of a
 //! longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it cannot,
-//! has it streamed. A sender keeps account of what it sent eagerly and nobody has received: beyond
-//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] it refuses. So a receiver that receives nothing keeps
-//! a bounded number of bytes for each sender.
+//! has it streamed. A sender keeps account of what it sent and nobody has received: beyond [`EAGER_BYTES`] it only
+//! offers, beyond [`EAGER_MESSAGES`] messages wait at the sender, and beyond [`HELD`] of these it refuses. So a
+//! receiver that receives nothing keeps a bounded number of bytes for each sender.
 
 mod arrive;
 mod atomics;
@@ -43,7 +43,11 @@ use wire::Remote;
 pub const EAGER_BYTES: u64 = 4 << 20;
 /// The same of messages.
 pub const EAGER_MESSAGES: u32 = 1 << 16;
-/// Operations that wait for room to one peer, at most: more are refused for now.
+/// Messages that wait at their sender, for room or until others are received, to one peer at most: more are refused
+/// for now. Libraries of MPI try again then within a send, in which they receive nothing: so this is far more than two
+/// ranks send to each other before they receive.
+pub const HELD: usize = 1 << 18;
+/// Answers that wait for room to one peer, at most: operations that lead to more are refused for now.
 pub const WAITING: usize = 1024;
 /// Reads, writes and atomics on one peer's memory that are not over, at most: more are refused for now.
 pub const ASKED: u32 = 1 << 14;
@@ -473,7 +477,7 @@ impl Engine {
                 }
             }
         }
-        while let Some(waiting) = state.peers[to as usize].sends.front() {
+        while let Some(waiting) = state.peers[to as usize].next_send() {
             match endpoint.send(to, waiting.head, waiting.payload.get()) {
                 Sent::All => {}
                 Sent::Later => break,
@@ -482,7 +486,9 @@ impl Engine {
                     return true;
                 }
             }
-            let Some(waiting) = state.peers[to as usize].sends.pop_front() else { break };
+            let peer = &mut state.peers[to as usize];
+            peer.kept_messages += 1;
+            let Some(waiting) = peer.sends.pop_front() else { break };
             if let Some(after) = waiting.after {
                 state.is_over(shared, after);
             }

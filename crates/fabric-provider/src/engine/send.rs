@@ -2,7 +2,7 @@
 
 use super::pieces::{are_few, put_together, total, MOST};
 use super::wire::{self, Kind, Offer};
-use super::{nothing, After, Bytes, Counted, Engine, Op, Shared, Waiting, What, EAGER_MESSAGES, WAITING};
+use super::{nothing, After, Bytes, Counted, Engine, Op, Shared, Waiting, What, HELD};
 use crate::abi;
 use polyduct_message::endpoint::{Number, Piece, Sent, SHORT_BYTES};
 use polyduct_message::Head;
@@ -56,17 +56,16 @@ impl Engine {
             (Some(_), false) => Kind::TaggedOffer,
             (None, false) => Kind::PlainOffer,
         };
-        if peer.kept_messages >= EAGER_MESSAGES {
-            return Err(abi::EAGAIN);
-        }
         let head = wire::matched(kind, tag.unwrap_or(0), data);
         if matches!(kind, Kind::Tagged | Kind::Plain) {
             // SAFETY: the caller's.
             let payload = unsafe { slice(bytes, len) };
-            if peer.sends.is_empty() && peer.says.is_empty() {
+            if peer.takes_at_once() {
                 match self.endpoint.send(to, head, payload) {
                     Sent::All => {
-                        self.state.peers[to as usize].keep(len);
+                        let peer = &mut self.state.peers[to as usize];
+                        peer.kept_messages += 1;
+                        peer.kept_bytes += len as u64;
                         self.state.is_over(shared, after);
                         return Ok(());
                     }
@@ -79,7 +78,8 @@ impl Engine {
                 false => Bytes::Lent(bytes, len),
             };
             self.queue_send(shared, to, head, payload, Some(after))?;
-            self.state.peers[to as usize].keep(len);
+            // Of the bytes those count that wait: how the next one goes is decided before these have gone.
+            self.state.peers[to as usize].kept_bytes += len as u64;
             return Ok(());
         }
         // SAFETY: the caller's.
@@ -127,9 +127,6 @@ impl Engine {
         if flags & abi::INJECT != 0 {
             return Err(abi::EINVAL);
         }
-        if self.state.peer(to).kept_messages >= EAGER_MESSAGES {
-            return Err(abi::EAGAIN);
-        }
         let (what, kind) = match tag {
             Some(_) => (abi::TAGGED, Kind::TaggedOffer),
             None => (abi::MSG, Kind::PlainOffer),
@@ -156,7 +153,7 @@ impl Engine {
         if peer.gone {
             return self.is_gone(shared, to, op.after);
         }
-        if peer.sends.len() >= WAITING {
+        if peer.sends.len() >= HELD {
             return Err(abi::EAGAIN);
         }
         let What::Offered { bytes, len } = op.what else { return Err(abi::EINVAL) };
@@ -165,11 +162,12 @@ impl Engine {
         let in_pieces = op_pieces.map(|(at, count)| (at as u64, count as u32));
         let (address, pieces) = in_pieces.unwrap_or((bytes as u64, 0));
         let offer = Offer { len: len as u64, address, number, pieces }.to_bytes();
-        let peer = self.state.peer(to);
-        peer.keep(0);
-        if peer.sends.is_empty() && peer.says.is_empty() {
+        if self.state.peer(to).takes_at_once() {
             match self.endpoint.send(to, head, &offer) {
-                Sent::All => return Ok(()),
+                Sent::All => {
+                    self.state.peers[to as usize].kept_messages += 1;
+                    return Ok(());
+                }
                 Sent::Gone => {
                     self.state.lose(shared, to);
                     return Ok(());
@@ -192,7 +190,7 @@ impl Engine {
         if peer.gone {
             return after.map_or(Ok(()), |after| self.is_gone(shared, to, after));
         }
-        if peer.sends.len() >= WAITING {
+        if peer.sends.len() >= HELD {
             return Err(abi::EAGAIN);
         }
         peer.sends.push_back(Waiting { head, payload, after });

@@ -2,7 +2,7 @@
 
 use super::completion::{Failure, Queue};
 use super::long::{Landing, Pull};
-use super::{lock, After, Counted, Engine, Peer, Shared, State, EAGER_BYTES, SAID};
+use super::{lock, After, Counted, Engine, Peer, Shared, State, Waiting, EAGER_BYTES, EAGER_MESSAGES, SAID};
 use crate::abi;
 use polyduct_message::endpoint::Number;
 use polyduct_message::Head;
@@ -16,11 +16,15 @@ impl Peer {
         len == 0 || self.kept_bytes < EAGER_BYTES
     }
 
-    /// It is sent a message, and so many bytes of it.
+    /// Whether a message goes before nothing else, and is kept there.
     #[inline]
-    pub(super) fn keep(&mut self, len: usize) {
-        self.kept_messages += 1;
-        self.kept_bytes += len as u64;
+    pub(super) fn takes_at_once(&self) -> bool {
+        self.sends.is_empty() && self.says.is_empty() && self.kept_messages < EAGER_MESSAGES
+    }
+
+    /// What waits and may go.
+    pub(super) fn next_send(&self) -> Option<&Waiting> {
+        self.sends.front().filter(|_| self.kept_messages < EAGER_MESSAGES)
     }
 }
 

@@ -491,6 +491,28 @@ fn a_receiver_that_receives_nothing_is_not_buried() {
     assert!(sent > 2_000 && peak < 600 << 10, "{sent} messages, {peak} KiB");
 }
 
+/// As ranks do that begin all their sends before they receive: nothing is refused, though the other end keeps fewer.
+#[test]
+fn both_send_more_than_is_kept_before_they_receive() {
+    const MANY: usize = 100_000;
+    let (mut a, mut b, to_b, to_a) = pair();
+    let numbers: Vec<[u8; 4]> = (0..MANY as u32).map(u32::to_le_bytes).collect();
+    for (n, number) in numbers.iter().enumerate() {
+        assert_eq!((a.tsend(number, to_b, 1, n), b.tsend(number, to_a, 1, n)), (0, 0), "message {n}");
+        if n.is_multiple_of(64) {
+            look(&mut a, &mut b, 1);
+        }
+    }
+    let (mut at_a, mut at_b) = (vec![[0; 4]; MANY], vec![[0; 4]; MANY]);
+    for n in 0..MANY {
+        assert_eq!(a.trecv(&mut at_a[n], to_b, 1, 0, n), 0);
+        assert_eq!(b.trecv(&mut at_b[n], to_a, 1, 0, n), 0);
+    }
+    // Both sends and receives are told.
+    until_told(&mut [&mut a, &mut b], &[2 * MANY, 2 * MANY]);
+    assert!(at_a == numbers && at_b == numbers);
+}
+
 #[test]
 fn registered_memory_is_read_and_written_and_nothing_else_is() {
     let (mut a, mut b, to_b, _) = pair();
