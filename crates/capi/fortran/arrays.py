@@ -33,6 +33,7 @@ PLACE = """\
     at = c_null_ptr
     if (size(a) > 0 .and. is_contiguous(a)) at = c_loc(a)"""
 
+
 def next_step(name: str, how: str) -> str:
     """A step as a pointer to where it lies."""
     return f"""\
@@ -340,8 +341,8 @@ def procedures() -> str:
                 colons = ", ".join(":" * r)
                 sized = ", ".join(f"sizes({n})" for n in range(1, r + 1))
                 turned = ", ".join(f"size(a, {n})" for n in range(r, 0, -1))
-                given = {"turned": turned, "order": order, "t": t, "type": type_, "r": r, "colons": colons, "copy": copy, "sized": sized}
-                text.append("\n" + template.format(**given))
+                given = {"t": t, "type": type_, "r": r, "colons": colons, "copy": copy, "sized": sized}
+                text.append("\n" + template.format(**given, turned=turned, order=order))
     return "".join(text)
 
 

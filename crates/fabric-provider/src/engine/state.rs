@@ -16,13 +16,13 @@ impl Peer {
         len == 0 || self.kept_bytes < EAGER_BYTES
     }
 
-    /// Whether a message goes before nothing else, and is kept there.
+    /// Whether a message to it goes at once: nothing waits before it, and it keeps fewer than it may.
     #[inline]
     pub(super) fn takes_at_once(&self) -> bool {
         self.sends.is_empty() && self.says.is_empty() && self.kept_messages < EAGER_MESSAGES
     }
 
-    /// What waits and may go.
+    /// The message that waits first, where it keeps fewer than it may.
     pub(super) fn next_send(&self) -> Option<&Waiting> {
         self.sends.front().filter(|_| self.kept_messages < EAGER_MESSAGES)
     }

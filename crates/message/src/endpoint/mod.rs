@@ -94,6 +94,13 @@ struct Peer {
     lack: Lack,
 }
 
+impl Peer {
+    fn new(place: Option<Place>, way: Way) -> Peer {
+        let (links, process, gone, lack) = (Vec::new(), None, Gone::No, Lack::default());
+        Peer { place, way, links, process, gone, lack }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gone {
     No,
@@ -231,14 +238,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     }
 
     fn add(&mut self, place: Option<Place>, way: Way) -> Number {
-        self.peers.push(Peer {
-            place,
-            way,
-            links: Vec::new(),
-            process: None,
-            gone: Gone::No,
-            lack: Lack::default(),
-        });
+        self.peers.push(Peer::new(place, way));
         self.peers.len() as Number - 1
     }
 
@@ -348,14 +348,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         let Some(net) = net else { return found };
         let mut number = |unit: u32| {
             *by_unit.entry(unit).or_insert_with(|| {
-                peers.push(Peer {
-                    place: None,
-                    way: Way::Far(unit),
-                    links: Vec::new(),
-                    process: None,
-                    gone: Gone::No,
-                    lack: Lack::default(),
-                });
+                peers.push(Peer::new(None, Way::Far(unit)));
                 peers.len() as Number - 1
             })
         };
