@@ -1,5 +1,6 @@
-/* A rank that sends and one that does not receive: until it reads a line, or ever. `flood SMALL LONG`: so many small
- * messages, and so many of 1 MiB between them. The sender says when it is held up, or has sent all. */
+/* A rank that sends and one that does not receive: until it reads a line, or ever. `flood SMALL LONG WAY`: so many
+ * small messages, and so many of 1 MiB between them. The sender says when it is held up, or has sent all; the
+ * receiver reads two lines of the file WAY: at the first it says how it has grown, and does what the second says. */
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>
@@ -49,10 +50,11 @@ int main(int argc, char **argv) {
     } else {
         char line[10];
         long before = resident();
-        /* The signal, by a way of its own: a file of the test's. */
+        /* Two signals, by a way of their own: a file of the test's. */
         FILE *signal = fopen(argv[3], "r");
-        check(signal && fgets(line, sizeof line, signal) != NULL, "the signal");
+        check(signal && fgets(line, sizeof line, signal) != NULL, "a signal to say how much it is");
         printf("the receiver has grown by %ld KiB\n", resident() - before), fflush(stdout);
+        check(fgets(line, sizeof line, signal) != NULL, "a signal to go on");
         if (strcmp(line, "abort\n") == 0) MPI_Abort(MPI_COMM_WORLD, 7);
         int at = 0;
         for (int n = 0; n < many; n++) {

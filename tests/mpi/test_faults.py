@@ -155,11 +155,15 @@ def test_the_status_of_a_rank_that_gives_up_is_that_of_the_job(
     with job(library, 4, traffic, 5, end, 2, rounds, folder=tmp_path) as started:
         started.know(4)
         said = started.ends(within=10)
-        if (library, end) == ("mpich", "exit"):
-            # Its launcher may give that of a rank which it has killed, or which has met the loss of the other.
-            assert started.process.returncode != 0, said
+        status = started.process.returncode
+        if end == "exit" and status != 7:
+            # A launcher gives the status of the rank whose end it notices first: one that misses the other,
+            # perhaps, or one that MPICH's has killed. Open MPI 5.0.11 may take a read for done that has failed.
+            assert status != 0, said
+            named = rf"polyduct: process \d+: .*( pid {started.ranks[2]}|cannot be reached)\n"
+            assert library == "mpich" or re.search(named, said), said
         else:
-            assert started.process.returncode == 7, said
+            assert status == 7, said
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -181,7 +185,11 @@ def test_a_rank_that_does_not_receive_keeps_little(
     with job(library, 2, flood, 500_000, 300, way, folder=folder) as started:
         held = int(started.wait_for(r"held up at (\d+)")[1])
         assert 100_000 < held < 500_000
-        way.write_text(f"{then}\n")
+        # What a rank says right before it aborts may be lost.
+        with way.open("w", buffering=1) as signals:
+            signals.write("say\n")
+            started.wait_for("the receiver has grown")
+            signals.write(f"{then}\n")
         said = started.ends(within=60)
         grown = [int(kib) for kib in re.findall(r"grown by (-?\d+) KiB", said)]
         assert grown and max(grown) < 32 << 10, said
