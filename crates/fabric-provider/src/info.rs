@@ -3,7 +3,7 @@
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::engine::pieces::MOST as PIECES;
 use crate::engine::{POSTED, WAITING};
-use polyduct_message::endpoint::{PLACE_BYTES, SHORT_BYTES};
+use polyduct_message::endpoint::{Place, PLACE_BYTES, SHORT_BYTES};
 use std::ffi::{c_char, c_int, CStr};
 use std::ptr::null_mut;
 
@@ -169,7 +169,7 @@ impl<'a> Hints<'a> {
         // Programs from before the flags of registration name one of two models.
         let asked = self.domain.map_or(0, |domain| domain.mr_mode);
         let mr_mode = match asked {
-            abi::MR_BASIC => abi::MR_BASIC,
+            abi::MR_BASIC | abi::MR_SCALABLE => asked,
             _ if version < abi::version(1, 5) => abi::MR_SCALABLE,
             _ => 0,
         };
@@ -219,7 +219,7 @@ impl<'a> Hints<'a> {
             domain: null_mut(),
             name: copy_of(NAME),
             threading: or(self.domain.map(|domain| domain.threading), abi::THREAD_SAFE),
-            control_progress: abi::PROGRESS_AUTO,
+            control_progress: or(self.domain.map(|domain| domain.control_progress), abi::PROGRESS_AUTO),
             data_progress: abi::PROGRESS_MANUAL,
             resource_mgmt: abi::RM_ENABLED,
             av_type: or(self.domain.map(|domain| domain.av_type), abi::AV_TABLE),
@@ -262,7 +262,7 @@ impl<'a> Hints<'a> {
             addr_format: OWN,
             src_addrlen: PLACE_BYTES,
             dest_addrlen: 0,
-            src_addr: null_mut(),
+            src_addr: allocated(somewhere()).cast(),
             dest_addr: null_mut(),
             handle: null_mut(),
             tx_attr: allocated(tx),
@@ -273,6 +273,12 @@ impl<'a> Hints<'a> {
             nic: null_mut(),
         })
     }
+}
+
+/// The address of an endpoint that is not open yet: it is drawn when it opens. As with a port of 0, a program may open
+/// an endpoint there, and nobody reaches it by that.
+fn somewhere() -> [u8; PLACE_BYTES] {
+    Place { unit: 0, draw: 0, host: None, at: None }.to_bytes()
 }
 
 /// # Safety

@@ -31,6 +31,7 @@ pub const MORE: u64 = bit(18);
 pub const PEEK: u64 = bit(19);
 pub const FENCE: u64 = bit(21);
 pub const COMPLETION: u64 = bit(24);
+pub const EVENT: u64 = COMPLETION;
 pub const INJECT: u64 = bit(25);
 pub const INJECT_COMPLETE: u64 = bit(26);
 pub const TRANSMIT_COMPLETE: u64 = bit(27);

@@ -170,8 +170,11 @@ impl State {
         let done = |error: c_int| wire::head(Kind::Done, 0, [number, error as u32, 0, 0]);
         match self.carry_out(shared, head, &remote, operands) {
             Ok(before) => {
-                self.say(from, done(0), if head.handler.0 & FETCHES != 0 { &before } else { &[] });
-                self.count(shared, Counted::RemoteWrite, false);
+                let fetches = head.handler.0 & FETCHES != 0;
+                self.say(from, done(0), if fetches { &before } else { &[] });
+                let what = if fetches { Counted::RemoteRead } else { Counted::RemoteWrite };
+                let changes = (head.args[1] >> 8) as c_int != op::READ;
+                self.is_changed(shared, what, changes.then_some(remote.key));
             }
             Err(error) => self.say(from, done(error), &[]),
         }

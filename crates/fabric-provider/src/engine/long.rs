@@ -118,8 +118,8 @@ impl Engine {
         while let Some(mut pull) = self.state.pulls.remove(at) {
             match self.pull_some(&mut pull) {
                 Step::Over => {
-                    let Pull { from, of, after, lacking, here, .. } = pull;
-                    self.state.is_here(shared, from, of, after, lacking, here);
+                    let Pull { from, of, after, lacking, here, key, .. } = pull;
+                    self.state.is_here(shared, from, of, key, after, lacking, here);
                 }
                 Step::Fails => {
                     let unit = self.endpoint.unit_of(pull.from);
@@ -270,16 +270,18 @@ impl State {
             let is_from = known.get(head.args[0]).is_some_and(|landing| landing.from == from);
             known.remove(head.args[0]).filter(|_| is_from)
         };
-        let Some(Landing { after, lacking, of, here, .. }) = landing else { return };
-        self.is_here(shared, from, of, after, lacking, here);
+        let Some(Landing { after, lacking, of, here, key, .. }) = landing else { return };
+        self.is_here(shared, from, of, key, after, lacking, here);
     }
 
     /// All bytes are here that there is room for.
+    #[expect(clippy::too_many_arguments)]
     fn is_here(
         &mut self,
         shared: &mut Shared,
         from: Number,
         of: Of,
+        key: Option<u64>,
         after: Option<After>,
         lacking: usize,
         here: Option<Here>,
@@ -291,7 +293,7 @@ impl State {
                 let peer = self.peer(from);
                 peer.puts = peer.puts.saturating_sub(1);
                 self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
-                self.count(shared, Counted::RemoteWrite, false);
+                self.is_changed(shared, Counted::RemoteWrite, key);
             }
             Of::Get(number) => self.finish(shared, from, number, 0, |what| matches!(what, What::Get { .. })),
         }

@@ -68,9 +68,9 @@ pub enum Counted {
     Read,
     /// Writes done, atomics too.
     Write,
-    /// Reads that others did.
+    /// Reads that others did, atomics that fetch too.
     RemoteRead,
-    /// Writes that others did.
+    /// Writes that others did, and other atomics.
     RemoteWrite,
 }
 

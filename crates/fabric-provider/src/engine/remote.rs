@@ -31,6 +31,8 @@ pub struct Region {
 pub struct Registry {
     regions: HashMap<u64, Region>,
     next: u64,
+    /// The keys of regions with counters of their own, and those counters.
+    counted: Vec<(u64, usize)>,
 }
 
 impl Registry {
@@ -57,6 +59,22 @@ impl Registry {
     /// The key names nothing any more.
     pub fn remove(&mut self, key: u64) {
         self.regions.remove(&key);
+        self.counted.retain(|&(counted, _)| counted != key);
+    }
+
+    /// A counter of this number is to count what others write to the memory of this key.
+    pub fn count(&mut self, key: u64, counter: usize) {
+        self.counted.push((key, counter));
+    }
+
+    /// Whether a counter counts what is written to any memory.
+    pub fn is_counting(&self, counter: usize) -> bool {
+        self.counted.iter().any(|&(_, other)| other == counter)
+    }
+
+    /// The counters of the memory of a key.
+    pub fn counters(&self, key: u64) -> impl Iterator<Item = usize> + '_ {
+        self.counted.iter().filter(move |(counted, _)| *counted == key).map(|&(_, counter)| counter)
     }
 
     /// Where such a part is, if it may be accessed so.
@@ -190,6 +208,17 @@ impl Engine {
 }
 
 impl State {
+    /// A peer has changed registered memory: that is counted for the endpoint, as what it is, and for the memory.
+    pub(super) fn is_changed(&self, shared: &mut Shared, what: Counted, key: Option<u64>) {
+        self.count(shared, what, false);
+        let Shared { registry, counts, .. } = shared;
+        for counter in key.into_iter().flat_map(|key| registry.counters(key)) {
+            if let Some(Some(count)) = counts.get_mut(counter) {
+                count.done += 1;
+            }
+        }
+    }
+
     /// A peer writes.
     pub(super) fn put_here(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
         let Some((remote, few)) = Remote::split(bytes) else { return };
@@ -221,7 +250,7 @@ impl State {
             // SAFETY: within the registered memory, as was checked.
             unsafe { copy_bytes(few.as_ptr(), to, len) };
             self.say(from, wire::head(Kind::Done, 0, [number, 0, 0, 0]), &[]);
-            self.count(shared, Counted::RemoteWrite, false);
+            self.is_changed(shared, Counted::RemoteWrite, Some(remote.key));
             if let Some(After { done, .. }) = after {
                 if let Some(queue) = self.queue(shared, Counted::Receive) {
                     queue.push(done);

@@ -57,8 +57,10 @@ pub unsafe extern "C" fn open(
     border(|| {
         // SAFETY: the caller's.
         let (core, attr) = unsafe { (object::<Domain>(domain).core.clone(), attr.as_ref()) };
-        // A vector with a name is one that several processes share.
-        if attr.is_some_and(|attr| !attr.name.is_null() || attr.rx_ctx_bits != 0) {
+        // A vector with a name is one that several processes share. Of what is inserted no event tells.
+        let is_other =
+            |attr: &AvAttr| !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & abi::EVENT != 0;
+        if attr.is_some_and(is_other) {
             return -abi::ENOSYS;
         }
         let index = super::keep(&mut core.enter().inner.vectors, Vector::default());

@@ -21,13 +21,16 @@ pub(super) struct Cntr {
 
 pub unsafe extern "C" fn open(
     domain: *mut DomainFid,
-    _: *const CntrAttr,
+    attr: *const CntrAttr,
     cntr: *mut *mut CntrFid,
     context: *mut c_void,
 ) -> c_int {
     border(|| {
         // SAFETY: the caller's.
-        let core = unsafe { object::<Domain>(domain) }.core.clone();
+        let (core, attr) = unsafe { (object::<Domain>(domain).core.clone(), attr.as_ref()) };
+        if !attr.is_none_or(|attr| cq::waits(attr.wait_obj)) {
+            return -abi::ENOSYS;
+        }
         let index = super::keep(&mut core.enter().inner.shared.counts, Count::default());
         let fid = Fid { class: abi::CLASS_CNTR, context, ops: &raw const FID };
         // SAFETY: the caller's.
@@ -40,7 +43,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         // SAFETY: what `open` gave out.
         let cntr = unsafe { object::<Cntr>(fid) };
         let entered = cntr.core.enter();
-        if entered.inner.eps.iter().flatten().any(|ep| uses(ep, cntr.index)) {
+        let of_memory = entered.inner.shared.registry.is_counting(cntr.index);
+        if of_memory || entered.inner.eps.iter().flatten().any(|ep| uses(ep, cntr.index)) {
             return -abi::EBUSY;
         }
         entered.inner.shared.counts[cntr.index] = None;
@@ -58,7 +62,9 @@ fn uses(ep: &Ep, counter: usize) -> bool {
 impl Cntr {
     fn get(&self) -> Count {
         let entered = self.core.enter();
-        entered.inner.progress(|ep| uses(ep, self.index));
+        // What is written to memory comes by any endpoint.
+        let of_memory = entered.inner.shared.registry.is_counting(self.index);
+        entered.inner.progress(|ep| of_memory || uses(ep, self.index));
         entered.inner.shared.counts[self.index].unwrap_or_default()
     }
 

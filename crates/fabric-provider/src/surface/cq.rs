@@ -46,9 +46,7 @@ pub unsafe extern "C" fn open(
             abi::CQ_FORMAT_TAGGED => size_of::<CqTaggedEntry>(),
             _ => return -abi::EINVAL,
         };
-        if !attr
-            .is_none_or(|attr| matches!(attr.wait_obj, abi::WAIT_NONE | abi::WAIT_UNSPEC | abi::WAIT_YIELD))
-        {
+        if !attr.is_none_or(|attr| waits(attr.wait_obj)) {
             return -abi::ENOSYS;
         }
         let size = attr.map(|attr| attr.size).filter(|&size| size > 0).unwrap_or(USUAL);
@@ -74,6 +72,11 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         drop(unsafe { Box::from_raw(fid.cast::<Cq>()) });
         0
     })
+}
+
+/// Whether programs may wait so: by calls alone.
+pub(super) fn waits(wait_obj: c_int) -> bool {
+    matches!(wait_obj, abi::WAIT_NONE | abi::WAIT_UNSPEC | abi::WAIT_YIELD)
 }
 
 /// There is no descriptor that a program could wait on.

@@ -10,11 +10,15 @@ static OPS: EqOps = EqOps { size: size_of::<EqOps>(), read, readerr, write: abi:
 
 pub unsafe extern "C" fn open(
     _: *mut FabricFid,
-    _: *const EqAttr,
+    attr: *const EqAttr,
     eq: *mut *mut EqFid,
     context: *mut c_void,
 ) -> c_int {
     border(|| {
+        // SAFETY: the caller's.
+        if !unsafe { attr.as_ref() }.is_none_or(|attr| super::cq::waits(attr.wait_obj)) {
+            return -abi::ENOSYS;
+        }
         let fid = Fid { class: abi::CLASS_EQ, context, ops: &raw const FID };
         // SAFETY: the caller's.
         unsafe { give(EqFid { fid, ops: &raw const OPS }, eq) }

@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use super::cntr::Cntr;
 use super::domain::Domain;
 use super::{border, fid_ops, give, object, Core, Inner};
 use crate::abi::{self, Fid, FidOps, MrAttr, MrFid, MrOps};
@@ -96,11 +97,18 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     })
 }
 
-/// Memory of a domain is that of all its endpoints. It has no counters of its own.
-unsafe extern "C" fn bind(_: *mut Fid, to: *mut Fid, _: u64) -> c_int {
+/// Memory of a domain is that of all its endpoints. A counter counts what others write there.
+unsafe extern "C" fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
     // SAFETY: the caller's: an object.
     match unsafe { (*to).class } {
         abi::CLASS_EP => 0,
+        abi::CLASS_CNTR if flags == abi::REMOTE_WRITE => border(|| {
+            // SAFETY: of these classes.
+            let (mr, counter) = unsafe { (object::<Mr>(fid), object::<Cntr>(to).index) };
+            mr.core.enter().inner.shared.registry.count(mr.fid.key, counter);
+            0
+        }),
+        abi::CLASS_CNTR => -abi::EBADFLAGS,
         _ => -abi::ENOSYS,
     }
 }

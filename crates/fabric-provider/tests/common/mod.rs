@@ -36,6 +36,7 @@ pub fn free(info: *mut Info) {
         let i = &*info;
         libc::free((*i.domain_attr).name.cast());
         libc::free((*i.fabric_attr).name.cast());
+        libc::free(i.src_addr);
         libc::free(i.tx_attr.cast());
         libc::free(i.rx_attr.cast());
         libc::free(i.ep_attr.cast());
@@ -52,6 +53,8 @@ pub struct Node {
     pub av: *mut AvFid,
     pub cq: *mut CqFid,
     pub ep: *mut EpFid,
+    /// Closed after the endpoint, which may use them.
+    counters: Vec<*mut CntrFid>,
     /// Read and not asked for yet.
     read: VecDeque<Result<CqTaggedEntry, Failed>>,
 }
@@ -105,7 +108,16 @@ impl Node {
             ok(((*(*fid).ops).control)(fid, CMD_ENABLE, null_mut()));
         }
         free(info);
-        Node { fabric, domain, av, cq, ep, read: VecDeque::new() }
+        Node { fabric, domain, av, cq, ep, counters: Vec::new(), read: VecDeque::new() }
+    }
+
+    /// A counter that counts nothing yet.
+    pub fn counter(&mut self) -> *mut CntrFid {
+        let mut cntr = null_mut();
+        // SAFETY: as a program does it.
+        unsafe { ok(((*(*self.domain).ops).cntr_open)(self.domain, null(), &raw mut cntr, null_mut())) };
+        self.counters.push(cntr);
+        cntr
     }
 
     /// Its address, to be told to others.
@@ -240,11 +252,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        for fid in
-            [self.ep.cast::<Fid>(), self.cq.cast(), self.av.cast(), self.domain.cast(), self.fabric.cast()]
-        {
-            // SAFETY: as a program does it.
-            ok(unsafe { ((*(*fid).ops).close)(fid) });
+        close(self.ep);
+        self.counters.drain(..).for_each(close);
+        for fid in [self.cq.cast::<Fid>(), self.av.cast(), self.domain.cast(), self.fabric.cast()] {
+            close(fid);
         }
     }
 }

@@ -93,7 +93,9 @@ fn what_cannot_be_had_is_not_offered() {
     let (caps, threading, mr_mode) = met(&|_, _, _, _| ()).unwrap();
     assert_eq!((caps & (SEND | RECV | TAGGED), threading), (SEND | RECV | TAGGED, THREAD_DOMAIN));
     assert_eq!((caps & (MSG | RMA | ATOMIC), mr_mode), (0, 0));
-    assert_eq!(met(&|_, _, _, domain| domain.mr_mode = MR_BASIC).unwrap().2, MR_BASIC);
+    for mr_mode in [MR_BASIC, MR_SCALABLE] {
+        assert_eq!(met(&|_, _, _, domain| domain.mr_mode = mr_mode).unwrap().2, mr_mode);
+    }
     type Change = dyn Fn(&mut Info, &mut TxAttr, &mut EpAttr, &mut DomainAttr);
     let not: [&Change; 9] = [
         &|info, _, _, _| info.caps = 1 << 6,
@@ -110,6 +112,41 @@ fn what_cannot_be_had_is_not_offered() {
         assert_eq!(met(change), Err(ENODATA), "change {n}");
     }
     free(usual);
+}
+
+/// As libfabric's `fi_getinfo_test` has it: an address to open an endpoint at, and the progress that was asked for.
+#[test]
+fn what_is_said_of_an_endpoint_is_complete() {
+    let usual = getinfo(null()).unwrap();
+    // SAFETY: what the provider made.
+    let (info, domain) = unsafe { (&*usual, &mut *(*usual).domain_attr) };
+    assert!(!info.src_addr.is_null());
+    // SAFETY: so many bytes are there.
+    let address = unsafe { core::slice::from_raw_parts(info.src_addr.cast::<u8>(), info.src_addrlen) };
+    let node = Node::new();
+    assert_eq!((address.len(), &address[..4]), (node.name().len(), &node.name()[..4]));
+    assert_eq!(domain.control_progress, PROGRESS_AUTO);
+    domain.control_progress = PROGRESS_MANUAL;
+    let manual = getinfo(usual).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { (*(*manual).domain_attr).control_progress }, PROGRESS_MANUAL);
+    free(manual);
+    free(usual);
+}
+
+/// There are no descriptors to wait on, and no events of addresses: who wants them is told so at once.
+#[test]
+fn what_is_not_there_is_refused_when_it_is_opened() {
+    let (node, wait_fd) = (Node::new(), 3);
+    // SAFETY: as a program does it.
+    unsafe {
+        let (mut cntr, mut av): (*mut CntrFid, *mut AvFid) = (null_mut(), null_mut());
+        let attr = CntrAttr { events: 0, wait_obj: wait_fd, wait_set: null_mut(), flags: 0 };
+        let ops = &*(*node.domain).ops;
+        assert_eq!((ops.cntr_open)(node.domain, &attr, &raw mut cntr, null_mut()), -ENOSYS);
+        let attr = AvAttr { flags: EVENT, ..core::mem::zeroed() };
+        assert_eq!((ops.av_open)(node.domain, &attr, &raw mut av, null_mut()), -ENOSYS);
+    }
 }
 
 #[test]
@@ -575,6 +612,49 @@ fn registered_memory_is_read_and_written_and_nothing_else_is() {
     assert_eq!(read(&a, &mut back, 0, 77, 6), 0);
     let told = until_told(&mut [&mut a, &mut b], &[1, 0]);
     assert_eq!(told[0][0].unwrap_err().error, libc::EKEYREJECTED);
+}
+
+/// What changes memory counts for its counter, and for those of the endpoint as the manual page has it: atomics that
+/// fetch are reads.
+#[test]
+fn what_others_do_to_memory_is_counted() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 1_000_000];
+    let mr = b.mr(&mut memory, REMOTE_READ | REMOTE_WRITE, 5).unwrap();
+    let counters = [(); 3].map(|()| b.counter());
+    let bind = |to: *mut Fid, counter: *mut CntrFid, flags| {
+        // SAFETY: as a program does it.
+        unsafe { ((*(*to).ops).bind)(to, counter.cast(), flags) }
+    };
+    let [of_memory, reads, writes] = counters;
+    assert_eq!(bind(mr.cast(), of_memory, REMOTE_READ), -EBADFLAGS);
+    assert_eq!(bind(mr.cast(), of_memory, REMOTE_WRITE), 0);
+    assert_eq!(bind(b.ep.cast(), reads, REMOTE_READ), 0);
+    assert_eq!(bind(b.ep.cast(), writes, REMOTE_WRITE), 0);
+    let (u64_type, sum, read) = (7, 2, 10);
+    let (long, one, mut result, none) = (bytes(1, 900_000), 1_u64, 0_u64, null_mut());
+    let (at, to) = ((&raw const one).cast(), (&raw mut result).cast());
+    // SAFETY: as a program does it.
+    unsafe {
+        let (rma, atomic) = (&*(*a.ep).rma, &*(*a.ep).atomic);
+        assert_eq!((rma.write)(a.ep, at, 8, none, to_b, 0, 5, context(1)), 0);
+        assert_eq!((rma.write)(a.ep, long.as_ptr().cast(), long.len(), none, to_b, 8, 5, context(1)), 0);
+        assert_eq!((rma.read)(a.ep, to, 8, none, to_b, 0, 5, context(1)), 0);
+        assert_eq!((atomic.write)(a.ep, at, 1, none, to_b, 0, 5, u64_type, sum, context(1)), 0);
+        let fetches = atomic.readwrite;
+        for op in [sum, read] {
+            assert_eq!(fetches(a.ep, at, 1, none, to, none, to_b, 0, 5, u64_type, op, context(1)), 0);
+        }
+    }
+    assert!(until_told(&mut [&mut a, &mut b], &[6, 0])[0].iter().all(Result::is_ok));
+    // SAFETY: they live.
+    let counted = counters.map(|cntr| unsafe { ((*(*cntr).ops).read)(cntr) });
+    assert_eq!(counted, [4, 3, 3]);
+    assert_eq!(result, 3);
+    // SAFETY: as a program does it.
+    let early = unsafe { ((*(*of_memory.cast::<Fid>()).ops).close)(of_memory.cast()) };
+    assert_eq!(early, -EBUSY, "the memory has it");
+    close(mr);
 }
 
 #[test]
