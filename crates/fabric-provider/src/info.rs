@@ -14,6 +14,8 @@ const OWN: u32 = 1 << 31 | 0x7064;
 const MOST: usize = 1 << 40;
 /// Bytes of the data that goes with a message.
 const DATA_BYTES: usize = 4;
+/// Pieces of a message, where a program does not ask for more: programs have tables of as many as they are told.
+const USUAL_PIECES: usize = 32;
 const KEY_BYTES: usize = 8;
 /// Objects of each kind, at most: a number that is given, and no limit is kept.
 const MANY: usize = 1 << 16;
@@ -182,7 +184,7 @@ impl<'a> Hints<'a> {
             comp_order: 0,
             inject_size: SHORT_BYTES,
             size: WAITING,
-            iov_limit: PIECES,
+            iov_limit: self.tx.map_or(0, |tx| tx.iov_limit).max(USUAL_PIECES),
             rma_iov_limit: 1,
             tclass: abi::TC_UNSPEC,
         };
@@ -194,7 +196,7 @@ impl<'a> Hints<'a> {
             comp_order: 0,
             total_buffered_recv: 0,
             size: POSTED,
-            iov_limit: PIECES,
+            iov_limit: self.rx.map_or(0, |rx| rx.iov_limit).max(USUAL_PIECES),
         };
         let ep = EpAttr {
             kind: abi::EP_RDM,

@@ -127,9 +127,13 @@ fn what_is_said_of_an_endpoint_is_complete() {
     assert_eq!((address.len(), &address[..4]), (node.name().len(), &node.name()[..4]));
     assert_eq!(domain.control_progress, PROGRESS_AUTO);
     domain.control_progress = PROGRESS_MANUAL;
+    // SAFETY: as above.
+    let tx = unsafe { &mut *info.tx_attr };
+    assert_eq!(std::mem::replace(&mut tx.iov_limit, 4096), 32);
     let manual = getinfo(usual).unwrap();
     // SAFETY: as above.
-    assert_eq!(unsafe { (*(*manual).domain_attr).control_progress }, PROGRESS_MANUAL);
+    let said = unsafe { ((*(*manual).domain_attr).control_progress, (*(*manual).tx_attr).iov_limit) };
+    assert_eq!(said, (PROGRESS_MANUAL, 4096));
     free(manual);
     free(usual);
 }
