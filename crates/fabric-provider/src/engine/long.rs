@@ -2,7 +2,7 @@
 
 use super::both::Both;
 use super::list::Slab;
-use super::pieces::{put_together, Here, Lists};
+use super::pieces::{put_apart, put_together, Here, Lists};
 use super::wire::{self, Kind};
 use super::{
     lock, After, Buffer, Counted, Engine, Op, Shared, State, Streaming, What, ASKED, EAGER_MESSAGES,
@@ -336,6 +336,12 @@ impl State {
         if !matches!(op.what, What::Offered { .. }) {
             let peer = self.peer(from);
             peer.asked = peer.asked.saturating_sub(1);
+        }
+        if let (0, What::Get { .. } | What::Atomic { .. }, Some(kept), Some(pieces)) =
+            (error, &op.what, &op.kept, &op.pieces)
+        {
+            // SAFETY: the program's memory, which it gave for this.
+            unsafe { put_apart(kept, pieces) };
         }
         match error as c_int {
             0 => self.is_over(shared, op.after),

@@ -156,7 +156,7 @@ struct Op {
     said: Option<u32>,
     /// The bytes that the pointers point to, where the program has its own back.
     kept: Option<Box<[u8]>>,
-    /// Where a message lies that is offered in pieces.
+    /// Where a message lies that is offered in pieces, or where the bytes belong that come to those kept.
     pieces: Option<Box<[Piece]>>,
 }
 

@@ -1,11 +1,12 @@
 //! Reading and writing the registered memory of others.
 
 use super::long::{Of, Pull};
+use super::pieces::{put_together, total, MOST as PIECES};
 use super::send::slice;
 use super::wire::{self, Kind, Remote, HAS_DATA, STREAMED};
 use super::{nothing, After, Counted, Engine, Op, Shared, State, What, ASKED, WAITING};
 use crate::abi;
-use polyduct_message::endpoint::{copy_bytes, Number, SHORT_BYTES};
+use polyduct_message::endpoint::{copy_bytes, Number, Piece, SHORT_BYTES};
 use polyduct_message::Head;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -125,13 +126,48 @@ impl Engine {
     /// # Safety
     /// As [`send`](Engine::send).
     pub unsafe fn write(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
-        let Access { peer, here, len, context, tells, injects, data, .. } = *access;
+        let Access { here, len, injects, .. } = *access;
+        // SAFETY: the caller's.
+        let kept = (injects && len > FEW).then(|| unsafe { slice(here, len) }.into());
+        // SAFETY: as above.
+        unsafe { self.put(shared, access, kept) }
+    }
+
+    /// Writes what lies in pieces: they are put together first.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    ///
+    /// # Safety
+    /// The pieces can be read.
+    pub unsafe fn write_pieces(
+        &mut self,
+        shared: &mut Shared,
+        access: &Access,
+        pieces: &[Piece],
+    ) -> Result<(), c_int> {
+        let len = total(pieces).filter(|_| pieces.len() <= PIECES).ok_or(abi::EINVAL)?;
+        let mut whole: Box<[u8]> = vec![0; len].into();
+        // SAFETY: the caller's.
+        unsafe { put_together(pieces, &mut whole) };
+        let access = Access { here: whole.as_mut_ptr(), len, ..*access };
+        // SAFETY: they are kept.
+        unsafe { self.put(shared, &access, Some(whole)) }
+    }
+
+    /// Writes from memory of this side, or from bytes that are kept for that.
+    ///
+    /// # Safety
+    /// As [`write`](Engine::write).
+    unsafe fn put(
+        &mut self,
+        shared: &mut Shared,
+        access: &Access,
+        kept: Option<Box<[u8]>>,
+    ) -> Result<(), c_int> {
+        let Access { peer, here, len, context, tells, data, .. } = *access;
         let after =
             After { done: nothing(context, abi::RMA | abi::WRITE), tells, counts: Counted::Write, of: None };
-        // SAFETY: the caller's.
-        let bytes = unsafe { slice(here, len) };
-        let few = if len <= FEW { bytes } else { &[] };
-        let kept: Option<Box<[u8]>> = (injects && len > FEW).then(|| bytes.into());
         let bytes = kept.as_ref().map_or(here.cast_const(), |kept| kept.as_ptr());
         let address = if len > FEW { bytes as u64 } else { 0 };
         let number = self.begin(
@@ -148,6 +184,8 @@ impl Engine {
         )?;
         let flags = if data.is_some() { HAS_DATA } else { 0 };
         let head = wire::head(Kind::Put, flags, [number, data.unwrap_or(0) as u32, 0, 0]);
+        // SAFETY: the caller's, or kept with the operation, which is not over before they are said.
+        let few = if len <= FEW { unsafe { slice(bytes, len) } } else { &[] };
         self.ask(shared, access, head, address, few);
         Ok(())
     }
@@ -157,6 +195,32 @@ impl Engine {
     /// # Errors
     /// An error number: nothing was taken.
     pub fn read(&mut self, shared: &mut Shared, access: &Access) -> Result<(), c_int> {
+        self.get(shared, access, None, None)
+    }
+
+    /// Reads into pieces: what comes is put apart when all is here.
+    ///
+    /// # Errors
+    /// An error number: nothing was taken.
+    pub fn read_pieces(
+        &mut self,
+        shared: &mut Shared,
+        access: &Access,
+        pieces: &[Piece],
+    ) -> Result<(), c_int> {
+        let len = total(pieces).filter(|_| pieces.len() <= PIECES).ok_or(abi::EINVAL)?;
+        let mut whole: Box<[u8]> = vec![0; len].into();
+        let access = Access { here: whole.as_mut_ptr(), len, ..*access };
+        self.get(shared, &access, Some(whole), Some(pieces.into()))
+    }
+
+    fn get(
+        &mut self,
+        shared: &mut Shared,
+        access: &Access,
+        kept: Option<Box<[u8]>>,
+        pieces: Option<Box<[Piece]>>,
+    ) -> Result<(), c_int> {
         let Access { peer, key, offset, here, len, context, tells, .. } = *access;
         let after =
             After { done: nothing(context, abi::RMA | abi::READ), tells, counts: Counted::Read, of: None };
@@ -169,8 +233,8 @@ impl Engine {
                 after,
                 is_begun: false,
                 said: None,
-                kept: None,
-                pieces: None,
+                kept,
+                pieces,
             },
         )?;
         let head = wire::head(Kind::Get, 0, [number, 0, 0, 0]);

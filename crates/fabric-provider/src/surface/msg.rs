@@ -49,7 +49,7 @@ pub(super) struct Incoming {
 ///
 /// # Safety
 /// So many pieces are at `iov`.
-unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> &'a [Piece] {
+pub(super) unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> &'a [Piece] {
     match count {
         0 => &[],
         // SAFETY: the caller's; both are an address and a length.

@@ -2,10 +2,12 @@
 
 use super::av::Vector;
 use super::ep::{on, Asked, Flags};
-use super::msg::only;
+use super::msg::{only, pieces};
 use super::Ep;
 use crate::abi::{self, EpFid, MsgRma, RmaOps};
+use crate::engine::pieces::total;
 use crate::engine::{Access, Shared};
+use polyduct_message::endpoint::Piece;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -38,21 +40,42 @@ struct Doing {
 /// # Safety
 /// As the manual pages have it.
 #[inline]
-unsafe fn access(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
+unsafe fn access(ep: *mut EpFid, doing: Result<Doing, c_int>, pieces: &[Piece]) -> isize {
     let flags = doing.as_ref().map_or(Flags::Own, |doing| doing.flags);
     let act = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
         let Doing { here, len, peer, address: offset, key, data, context, writes, .. } = doing?;
         let (peer, here) = (this.number(vectors, peer)?, here.cast());
         let (tells, injects) = (asked.tells, asked.flags & abi::INJECT != 0);
         let access = Access { peer, key, offset, here, len, data, context, tells, injects };
-        match writes {
+        match (writes, pieces) {
             // SAFETY: the caller's.
-            true => unsafe { this.engine.write(shared, &access) },
-            false => this.engine.read(shared, &access),
+            (true, []) => unsafe { this.engine.write(shared, &access) },
+            // SAFETY: as above.
+            (true, _) => unsafe { this.engine.write_pieces(shared, &access, pieces) },
+            (false, []) => this.engine.read(shared, &access),
+            (false, _) => this.engine.read_pieces(shared, &access, pieces),
         }
     };
     // SAFETY: the caller's.
     unsafe { on(ep, flags, true, act) }
+}
+
+/// Accesses from or to what lies in a vector. `doing` makes the access of one piece.
+///
+/// # Safety
+/// As the manual pages have it.
+unsafe fn access_vector(
+    ep: *mut EpFid,
+    (iov, count): (*const libc::iovec, usize),
+    doing: impl Fn((*mut c_void, usize)) -> Doing,
+) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        match count {
+            0 | 1 => access(ep, only(iov, count).map(doing), &[]),
+            _ => access(ep, Ok(doing((null_mut(), 0))), pieces(iov, count)),
+        }
+    }
 }
 
 unsafe extern "C" fn read(
@@ -67,7 +90,7 @@ unsafe extern "C" fn read(
 ) -> isize {
     let (data, flags, writes) = (None, Flags::Own, false);
     // SAFETY: the caller's.
-    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes }), &[]) }
 }
 
 unsafe extern "C" fn readv(
@@ -83,29 +106,30 @@ unsafe extern "C" fn readv(
     let (data, flags, writes) = (None, Flags::Own, false);
     let doing = |(here, len)| Doing { here, len, peer, address, key, data, context, flags, writes };
     // SAFETY: the caller's.
-    unsafe { access(ep, only(iov, count).map(doing)) }
+    unsafe { access_vector(ep, (iov, count), doing) }
 }
 
 /// # Safety
 /// As the manual pages have it.
-unsafe fn of_msg(msg: *const MsgRma, flags: u64, writes: bool) -> Result<Doing, c_int> {
+unsafe fn access_msg(ep: *mut EpFid, msg: *const MsgRma, flags: u64, writes: bool) -> isize {
     // SAFETY: the caller's.
     unsafe {
         let m = &*msg;
-        let (here, len) = only(m.iov, m.iov_count)?;
-        if m.rma_iov_count != 1 || (*m.rma_iov).len != len {
-            return Err(abi::EINVAL);
+        let pieces = pieces(m.iov, m.iov_count);
+        if m.rma_iov_count != 1 || total(pieces) != Some((*m.rma_iov).len) {
+            return -(abi::EINVAL as isize);
         }
         let (address, key) = ((*m.rma_iov).addr, (*m.rma_iov).key);
         let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(m.data);
         let (peer, context, flags) = (m.addr, m.context, Flags::Said(flags));
-        Ok(Doing { here, len, peer, address, key, data, context, flags, writes })
+        let doing = |(here, len)| Doing { here, len, peer, address, key, data, context, flags, writes };
+        access_vector(ep, (m.iov, m.iov_count), doing)
     }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut EpFid, msg: *const MsgRma, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { access(ep, of_msg(msg, flags, false)) }
+    unsafe { access_msg(ep, msg, flags, false) }
 }
 
 unsafe extern "C" fn write(
@@ -120,7 +144,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     let (here, data, flags, writes) = (bytes.cast_mut(), None, Flags::Own, true);
     // SAFETY: the caller's.
-    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes }), &[]) }
 }
 
 unsafe extern "C" fn writev(
@@ -136,12 +160,12 @@ unsafe extern "C" fn writev(
     let (data, flags, writes) = (None, Flags::Own, true);
     let doing = |(here, len)| Doing { here, len, peer, address, key, data, context, flags, writes };
     // SAFETY: the caller's.
-    unsafe { access(ep, only(iov, count).map(doing)) }
+    unsafe { access_vector(ep, (iov, count), doing) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut EpFid, msg: *const MsgRma, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { access(ep, of_msg(msg, flags, true)) }
+    unsafe { access_msg(ep, msg, flags, true) }
 }
 
 unsafe extern "C" fn inject(
@@ -154,7 +178,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     let (here, data, flags, writes, context) = (bytes.cast_mut(), None, Flags::Quiet, true, null_mut());
     // SAFETY: the caller's.
-    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes }), &[]) }
 }
 
 unsafe extern "C" fn writedata(
@@ -170,7 +194,7 @@ unsafe extern "C" fn writedata(
 ) -> isize {
     let (here, data, flags, writes) = (bytes.cast_mut(), Some(data), Flags::Own, true);
     // SAFETY: the caller's.
-    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes }), &[]) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -184,5 +208,5 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     let (here, data, flags, writes, context) = (bytes.cast_mut(), Some(data), Flags::Quiet, true, null_mut());
     // SAFETY: the caller's.
-    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes })) }
+    unsafe { access(ep, Ok(Doing { here, len, peer, address, key, data, context, flags, writes }), &[]) }
 }

@@ -618,6 +618,52 @@ fn registered_memory_is_read_and_written_and_nothing_else_is() {
     assert_eq!(told[0][0].unwrap_err().error, libc::EKEYREJECTED);
 }
 
+/// From pieces and to pieces, few bytes and many.
+#[test]
+fn registered_memory_is_written_from_pieces_and_read_to_pieces() {
+    let (mut a, mut b, to_b, _) = pair();
+    let mut memory = vec![0; 1_000_000];
+    let mr = b.mr(&mut memory, REMOTE_READ | REMOTE_WRITE, 5).unwrap();
+    for len in [10, 8_000, 9_000, 900_000] {
+        let (cuts, room) = cut(len, len / 4);
+        let (mut sent, mut back) = (bytes(len as u64, room), vec![0; room]);
+        let vector = |memory: &mut [u8]| -> Vec<libc::iovec> {
+            let base = memory.as_mut_ptr();
+            let piece = |cut: &std::ops::Range<usize>| libc::iovec {
+                iov_base: base.wrapping_add(cut.start).cast(),
+                iov_len: cut.len(),
+            };
+            cuts.iter().map(piece).collect()
+        };
+        let (out, into) = (vector(&mut sent), vector(&mut back));
+        let (count, none) = (cuts.len(), null_mut());
+        // SAFETY: as a program does it.
+        unsafe {
+            let ops = &*(*a.ep).rma;
+            assert_eq!((ops.writev)(a.ep, out.as_ptr(), none, count, to_b, 3, 5, context(1)), 0);
+            assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
+            let remote = RmaIov { addr: 3, len, key: 5 };
+            let msg = MsgRma {
+                iov: into.as_ptr(),
+                desc: none.cast(),
+                iov_count: count,
+                addr: to_b,
+                rma_iov: &raw const remote,
+                rma_iov_count: 1,
+                context: context(2),
+                data: 0,
+            };
+            assert_eq!((ops.readmsg)(a.ep, &msg, COMPLETION), 0);
+        }
+        assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
+        for cut in &cuts {
+            assert!(back[cut.clone()] == sent[cut.clone()], "{len} bytes");
+        }
+        assert!(back.iter().zip(&sent).filter(|(back, sent)| back == sent).count() >= len);
+    }
+    close(mr);
+}
+
 /// What changes memory counts for its counter, and for those of the endpoint as the manual page has it: atomics that
 /// fetch are reads.
 #[test]
