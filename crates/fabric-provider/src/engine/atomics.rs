@@ -4,7 +4,7 @@ use super::send::slice;
 use super::wire::{self, Kind, Remote, COMPARES, FETCHES};
 use super::{nothing, After, Counted, Engine, Op, Shared, State, What};
 use crate::abi;
-use polyduct_message::endpoint::{Number, SHORT_BYTES};
+use polyduct_message::endpoint::{Number, Piece, SHORT_BYTES};
 use polyduct_message::Head;
 use std::ffi::{c_int, c_void};
 use std::ops::{BitAnd, BitOr, BitXor};
@@ -110,14 +110,19 @@ pub fn valid(datatype: c_int, op: c_int, way: Way) -> Option<usize> {
 }
 
 impl Engine {
-    /// Begins an atomic operation.
+    /// Begins an atomic operation. Its results are put apart where they belong in several pieces.
     ///
     /// # Errors
     /// An error number: nothing was taken.
     ///
     /// # Safety
     /// The operands are there; the memory of the result stays until the program is told.
-    pub unsafe fn atomic(&mut self, shared: &mut Shared, what: &AtomicWhat) -> Result<(), c_int> {
+    pub unsafe fn atomic(
+        &mut self,
+        shared: &mut Shared,
+        what: &AtomicWhat,
+        apart: Option<Box<[Piece]>>,
+    ) -> Result<(), c_int> {
         let AtomicWhat { peer, datatype, op, count, operands, compare, result, context, tells, .. } = *what;
         let way = match (compare, result) {
             (Some(_), _) => Way::Compares,
@@ -137,7 +142,8 @@ impl Engine {
         let kind = abi::ATOMIC | if reads == 0 { abi::WRITE } else { reads };
         let counts = if reads == 0 { Counted::Write } else { Counted::Read };
         let after = After { done: nothing(context, kind), tells, counts, of: None };
-        let to = result.unwrap_or(core::ptr::null_mut());
+        let mut kept: Option<Box<[u8]>> = apart.as_ref().map(|_| vec![0; len].into());
+        let to = kept.as_mut().map_or(result.unwrap_or(core::ptr::null_mut()), |kept| kept.as_mut_ptr());
         let number = self.begin(
             peer,
             Op {
@@ -146,8 +152,8 @@ impl Engine {
                 after,
                 is_begun: false,
                 said: None,
-                kept: None,
-                pieces: None,
+                kept,
+                pieces: apart,
             },
         )?;
         let head = wire::head(Kind::Atomic, flags, [number, datatype as u32 | (op as u32) << 8, 0, 0]);

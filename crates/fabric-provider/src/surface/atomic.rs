@@ -4,7 +4,9 @@ use super::av::Vector;
 use super::ep::{on, Asked, Flags};
 use super::{border_or, Ep};
 use crate::abi::{self, AtomicOps, EpFid, Ioc, MsgAtomic};
+use crate::engine::pieces::{put_together, total};
 use crate::engine::{self, AtomicWay, AtomicWhat, Shared};
+use polyduct_message::endpoint::{Piece, SHORT_BYTES};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -38,6 +40,10 @@ struct Doing {
     op: c_int,
     context: *mut c_void,
     flags: Flags,
+    /// Elements that lay in several pieces, which the operands and what is compared with point to.
+    _kept: [Vec<u8>; 2],
+    /// Where results belong that go to several pieces.
+    apart: Option<Box<[Piece]>>,
 }
 
 /// # Safety
@@ -45,9 +51,9 @@ struct Doing {
 unsafe fn act(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
     let flags = doing.as_ref().map_or(Flags::Own, |doing| doing.flags);
     let act = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
-        let Doing {
-            operands, count, compare, result, peer, address: offset, key, datatype, op, context, ..
-        } = doing?;
+        let mut doing = doing?;
+        let Doing { operands, count, compare, result, peer, address: offset, key, .. } = doing;
+        let Doing { datatype, op, context, .. } = doing;
         let what = AtomicWhat {
             peer: this.number(vectors, peer)?,
             key,
@@ -62,22 +68,81 @@ unsafe fn act(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
             tells: asked.tells,
         };
         // SAFETY: the caller's.
-        unsafe { this.engine.atomic(shared, &what) }
+        unsafe { this.engine.atomic(shared, &what, doing.apart.take()) }
     };
     // SAFETY: the caller's.
     unsafe { on(ep, flags, true, act) }
 }
 
-/// The only piece of a vector.
+/// A vector of elements, and its pieces.
+type Vectored = (*const Ioc, usize);
+
+/// The pieces of a vector, whose elements have so many bytes; and how many elements these are.
 ///
 /// # Safety
-/// So many pieces are at `ioc`.
-unsafe fn only(ioc: *const Ioc, count: usize) -> Result<(*mut c_void, usize), c_int> {
-    match count {
-        0 => Ok((null_mut(), 0)),
-        // SAFETY: the caller's.
-        1 => unsafe { Ok(((*ioc).addr, (*ioc).count)) },
-        _ => Err(abi::EINVAL),
+/// So many pieces are at it.
+unsafe fn pieces_of((ioc, count): Vectored, size: usize) -> Result<(Vec<Piece>, usize), c_int> {
+    // SAFETY: the caller's.
+    let iocs = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(ioc, count) } };
+    let piece = |ioc: &Ioc| Some(Piece { at: ioc.addr as usize, len: ioc.count.checked_mul(size)? });
+    let pieces: Vec<_> = iocs.iter().map(piece).collect::<Option<_>>().ok_or(abi::EINVAL)?;
+    let bytes = total(&pieces).filter(|&bytes| bytes <= SHORT_BYTES).ok_or(abi::EINVAL)?;
+    Ok((pieces, bytes / size))
+}
+
+/// The elements of a vector, in one piece of memory: its own, or another.
+///
+/// # Safety
+/// So many pieces are at it, and can be read.
+unsafe fn elements(vector: Vectored, size: usize) -> Result<(*const c_void, usize, Vec<u8>), c_int> {
+    // SAFETY: the caller's.
+    let (pieces, count) = unsafe { pieces_of(vector, size)? };
+    if let [] | [_] = pieces[..] {
+        return Ok((pieces.first().map_or(null_mut(), |piece| piece.at as *mut c_void), count, Vec::new()));
+    }
+    let mut whole = vec![0; count * size];
+    // SAFETY: as above.
+    unsafe { put_together(&pieces, &mut whole) };
+    Ok((whole.as_ptr().cast(), count, whole))
+}
+
+/// What is done with vectors: operands, what is compared with, results.
+///
+/// # Safety
+/// As the manual pages have it.
+unsafe fn of_vectors(
+    (operands, compare, result): (Vectored, Option<Vectored>, Option<Vectored>),
+    (peer, address, key): (u64, u64, u64),
+    (datatype, op): (c_int, c_int),
+    context: *mut c_void,
+    flags: Flags,
+) -> Result<Doing, c_int> {
+    let size = engine::atomic_size(datatype).ok_or(abi::EOPNOTSUPP)?;
+    // SAFETY: the caller's.
+    unsafe {
+        let has_operands = operands.1 > 0;
+        let (operands, mut count, first) = elements(operands, size)?;
+        let results = result.map(|result| pieces_of(result, size)).transpose()?;
+        // Of a read there are no operands.
+        if let (Some((_, there)), false) = (&results, has_operands) {
+            count = *there;
+        }
+        let compare = compare.map(|compare| elements(compare, size)).transpose()?;
+        let is_other = |there: usize| there != count;
+        if results.as_ref().is_some_and(|(_, there)| is_other(*there))
+            || compare.as_ref().is_some_and(|(_, there, _)| is_other(*there))
+        {
+            return Err(abi::EINVAL);
+        }
+        let (compare, second) = compare.map_or((None, Vec::new()), |(at, _, kept)| (Some(at), kept));
+        let result = results.as_ref().map(|(pieces, _)| pieces.first().map_or(0, |piece| piece.at) as *mut _);
+        let apart = results.map(|(pieces, _)| pieces).filter(|pieces| pieces.len() > 1).map(Into::into);
+        let _kept = [first, second];
+        #[rustfmt::skip]
+        let doing = Doing {
+            operands, count, compare, result, peer, address, key, datatype, op, context, flags, _kept, apart,
+        };
+        Ok(doing)
     }
 }
 
@@ -85,8 +150,8 @@ unsafe fn only(ioc: *const Ioc, count: usize) -> Result<(*mut c_void, usize), c_
 /// As the manual pages have it.
 unsafe fn of_msg(
     msg: *const MsgAtomic,
-    compare: Option<(*const Ioc, usize)>,
-    result: Option<(*const Ioc, usize)>,
+    compare: Option<Vectored>,
+    result: Option<Vectored>,
     flags: u64,
 ) -> Result<Doing, c_int> {
     // SAFETY: the caller's.
@@ -95,24 +160,10 @@ unsafe fn of_msg(
         if m.rma_iov_count != 1 {
             return Err(abi::EINVAL);
         }
-        let (operands, count) = only(m.iov, m.iov_count)?;
         let remote = &*m.rma_iov;
-        let compare = compare.map(|(ioc, count)| only(ioc, count)).transpose()?;
-        let result = result.map(|(ioc, count)| only(ioc, count)).transpose()?;
-        Ok(Doing {
-            operands,
-            // Of a read there are no operands.
-            count: if m.iov_count == 0 { remote.len } else { count },
-            compare: compare.map(|(at, _)| at.cast_const()),
-            result: result.map(|(at, _)| at),
-            peer: m.addr,
-            address: remote.addr,
-            key: remote.key,
-            datatype: m.datatype,
-            op: m.op,
-            context: m.context,
-            flags: Flags::Said(flags),
-        })
+        let vectors = ((m.iov, m.iov_count), compare, result);
+        let (at, what) = ((m.addr, remote.addr, remote.key), (m.datatype, m.op));
+        of_vectors(vectors, at, what, m.context, Flags::Said(flags))
     }
 }
 
@@ -133,7 +184,21 @@ unsafe extern "C" fn write(
     unsafe {
         act(
             ep,
-            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+            Ok(Doing {
+                operands,
+                count,
+                compare,
+                result,
+                peer,
+                address,
+                key,
+                datatype,
+                op,
+                context,
+                flags,
+                _kept: Default::default(),
+                apart: None,
+            }),
         )
     }
 }
@@ -141,7 +206,7 @@ unsafe extern "C" fn write(
 unsafe extern "C" fn writev(
     ep: *mut EpFid,
     iov: *const Ioc,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     peer: u64,
     address: u64,
@@ -150,13 +215,9 @@ unsafe extern "C" fn writev(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
+    let (vectors, at) = (((iov, count), None, None), (peer, address, key));
     // SAFETY: the caller's.
-    unsafe {
-        match only(iov, count) {
-            Ok((at, count)) => write(ep, at, count, desc.cast(), peer, address, key, datatype, op, context),
-            Err(error) => -(error as isize),
-        }
-    }
+    unsafe { act(ep, of_vectors(vectors, at, (datatype, op), context, Flags::Own)) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut EpFid, msg: *const MsgAtomic, flags: u64) -> isize {
@@ -179,7 +240,21 @@ unsafe extern "C" fn inject(
     unsafe {
         act(
             ep,
-            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+            Ok(Doing {
+                operands,
+                count,
+                compare,
+                result,
+                peer,
+                address,
+                key,
+                datatype,
+                op,
+                context,
+                flags,
+                _kept: Default::default(),
+                apart: None,
+            }),
         )
     }
 }
@@ -203,7 +278,21 @@ unsafe extern "C" fn readwrite(
     unsafe {
         act(
             ep,
-            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+            Ok(Doing {
+                operands,
+                count,
+                compare,
+                result,
+                peer,
+                address,
+                key,
+                datatype,
+                op,
+                context,
+                flags,
+                _kept: Default::default(),
+                apart: None,
+            }),
         )
     }
 }
@@ -211,10 +300,10 @@ unsafe extern "C" fn readwrite(
 unsafe extern "C" fn readwritev(
     ep: *mut EpFid,
     iov: *const Ioc,
-    desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     count: usize,
     results: *const Ioc,
-    result_desc: *mut *mut c_void,
+    _: *mut *mut c_void,
     result_count: usize,
     peer: u64,
     address: u64,
@@ -223,17 +312,9 @@ unsafe extern "C" fn readwritev(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
+    let vectors = ((iov, count), None, Some((results, result_count)));
     // SAFETY: the caller's.
-    unsafe {
-        match (only(iov, count), only(results, result_count)) {
-            (Ok((at, n)), Ok((to, there))) => {
-                let n = if count == 0 { there } else { n };
-                let (desc, result_desc) = (desc.cast(), result_desc.cast());
-                readwrite(ep, at, n, desc, to, result_desc, peer, address, key, datatype, op, context)
-            }
-            _ => -(abi::EINVAL as isize),
-        }
-    }
+    unsafe { act(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own)) }
 }
 
 unsafe extern "C" fn readwritemsg(
@@ -269,7 +350,21 @@ unsafe extern "C" fn compwrite(
     unsafe {
         act(
             ep,
-            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
+            Ok(Doing {
+                operands,
+                count,
+                compare,
+                result,
+                peer,
+                address,
+                key,
+                datatype,
+                op,
+                context,
+                flags,
+                _kept: Default::default(),
+                apart: None,
+            }),
         )
     }
 }
@@ -292,21 +387,9 @@ unsafe extern "C" fn compwritev(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
+    let vectors = ((iov, count), Some((compares, compare_count)), Some((results, result_count)));
     // SAFETY: the caller's.
-    unsafe {
-        let parts = (only(iov, count), only(compares, compare_count), only(results, result_count));
-        match parts {
-            (Ok((operands, count)), Ok((compare, _)), Ok((result, _))) => {
-                let (compare, result, flags) = (Some(compare.cast_const()), Some(result), Flags::Own);
-                #[rustfmt::skip]
-                let doing = Doing {
-                    operands, count, compare, result, peer, address, key, datatype, op, context, flags,
-                };
-                act(ep, Ok(doing))
-            }
-            _ => -(abi::EINVAL as isize),
-        }
-    }
+    unsafe { act(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own)) }
 }
 
 unsafe extern "C" fn compwritemsg(
