@@ -24,8 +24,9 @@ const APART: Duration = Duration::from_micros(20);
 const SETTLED: Duration = Duration::from_micros(5);
 /// How often a program that polls looks at sockets, at most. It may look at more than those.
 const LOOK: Duration = Duration::from_micros(1);
-/// The same while it waits for an answer from where others have just come.
-const ANSWER: Duration = Duration::from_nanos(200);
+/// The same while it waits for an answer from where others have just come. Each look takes the socket's lock, and
+/// holds up what just comes.
+const ANSWER: Duration = Duration::from_nanos(500);
 /// How often it looks at all of them where it reads from those that brought messages lately in between.
 const ASIDE: Duration = Duration::from_micros(10);
 /// The same where there are no other connections: only strangers may come then.
@@ -56,7 +57,7 @@ pub enum Recent {
     None,
     /// Some of several.
     Some,
-    /// All that there are, and no more are about to be made.
+    /// One of each peer that there is, and no more are about to be made.
     All,
 }
 
@@ -126,8 +127,9 @@ impl Serving {
         Some(at)
     }
 
-    /// A look found something.
+    /// A look found something, and is over now: the program has something to do before it looks again.
     pub fn found(&mut self, now: Duration) {
+        self.last = self.last.max(Some(now));
         let in_a_row = now.saturating_sub(self.found_at) < 4 * BATCH;
         (self.found_at, self.streak) = (now, if in_a_row { self.streak.saturating_add(1) } else { 0 });
     }
@@ -288,8 +290,8 @@ mod tests {
             look
         };
         assert_eq!(look(at, Recent::Some, true), Some(Look::All), "once, for a beginning");
-        assert_eq!(look(at + US / 4, Recent::Some, false), Some(Look::Recent));
-        assert_eq!(look(at + US / 3, Recent::Some, false), None);
+        assert_eq!(look(at + US / 4, Recent::Some, false), None, "what was found is told first");
+        assert_eq!(look(at + US / 2, Recent::Some, false), Some(Look::Recent));
         assert_eq!(look(at + 10 * US, Recent::Some, false), Some(Look::All), "others have their turn");
         assert_eq!(
             look(at + 45 * US, Recent::Some, false),

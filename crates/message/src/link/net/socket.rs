@@ -273,12 +273,16 @@ fn write_with(
     flags: net::SendFlags,
 ) -> Result<Option<usize>, OsError> {
     let flags = flags | net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT;
-    let mut control = net::SendAncillaryBuffer::default();
-    match retry_on_intr(|| net::sendmsg(stream, parts, &mut control, flags)) {
+    let sent = match parts {
+        // For a short message the system's work with a list of one part counts.
+        [part] => retry_on_intr(|| net::send(stream, part, flags)),
+        _ => retry_on_intr(|| net::sendmsg(stream, parts, &mut net::SendAncillaryBuffer::default(), flags)),
+    };
+    match sent {
         Ok(n) => Ok(Some(n)),
         Err(Errno::AGAIN) => Ok(None),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(OsError::PeerClosed),
-        Err(e) => Err(sys("sendmsg", "a TCP connection", e)),
+        Err(e) => Err(sys("send", "a TCP connection", e)),
     }
 }
 
@@ -287,12 +291,16 @@ fn write_with(
 /// # Errors
 /// [`OsError::PeerClosed`] at the end.
 pub fn read(stream: &TcpStream, parts: &mut [std::io::IoSliceMut<'_>]) -> Result<Option<usize>, OsError> {
-    match retry_on_intr(|| rustix::io::readv(stream, parts)) {
+    let came = match parts {
+        [part] => retry_on_intr(|| net::recv(stream, &mut **part, net::RecvFlags::DONTWAIT)).map(|(_, n)| n),
+        _ => retry_on_intr(|| rustix::io::readv(stream, &mut *parts)),
+    };
+    match came {
         Ok(0) => Err(OsError::PeerClosed),
         Ok(n) => Ok(Some(n)),
         Err(Errno::AGAIN) => Ok(None),
         Err(Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Err(OsError::PeerClosed),
-        Err(e) => Err(sys("readv", "a TCP connection", e)),
+        Err(e) => Err(sys("recv", "a TCP connection", e)),
     }
 }
 

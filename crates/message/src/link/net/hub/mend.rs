@@ -28,7 +28,8 @@ impl<B: AsMut<[u8]>> NetHub<B> {
         if !hope || !reachable {
             return self.lose(unit, error_of(unit, fault));
         }
-        tracing::warn!(unit, %fault, "a connection broke: it is made again");
+        // The end of a process looks like this, too: whoever then waits for it is told that it is lost.
+        tracing::info!(unit, %fault, "a connection broke: it is made again");
         peer.broken = Some(fault);
         self.not_before.remove(&unit);
         self.mend(unit, now);

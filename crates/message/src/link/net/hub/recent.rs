@@ -31,10 +31,11 @@ impl<B: AsMut<[u8]>> NetHub<B> {
         if recent.is_empty() || !writers.is_empty() {
             return Recent::None;
         }
-        let has_all = |(unit, peer): (&Address, &Peer<B>)| {
-            peer.ways.iter().enumerate().all(|(at, way)| way.is_none() || recent.contains(&(*unit, at)))
+        // Where both ends began to connect at once there are two, and one of them lies idle.
+        let brings = |(unit, peer): (&Address, &Peer<B>)| {
+            !peer.has_way() || recent.iter().any(|(other, _)| other == unit)
         };
-        match self.attempts.is_empty() && peers.len() <= RECENT && peers.iter().all(has_all) {
+        match self.attempts.is_empty() && peers.len() <= RECENT && peers.iter().all(brings) {
             true => Recent::All,
             false => Recent::Some,
         }
@@ -180,6 +181,28 @@ mod tests {
         assert_eq!(hub.hub.recent(), Recent::All);
         hub.hub.recent.truncate(1);
         assert_eq!(hub.hub.recent(), Recent::Some, "one of two");
+    }
+
+    /// Where both began to connect there are two ways, and messages come by the first.
+    #[test]
+    fn an_idle_second_way_needs_no_looks_of_its_own() {
+        let [mut hub, mut other] = [Unit::new(0), Unit::new(1)];
+        hub.hub.book.insert(1, other.addr);
+        other.hub.book.insert(0, hub.addr);
+        hub.hub.reach(1, clock::now());
+        other.hub.reach(0, clock::now());
+        let ways = |unit: &Unit, peer: Address| {
+            unit.hub.peers.get(&peer).map_or(0, |peer| peer.ways.iter().flatten().count())
+        };
+        let end = clock::now() + WATCHDOG;
+        while ways(&hub, 1) < 2 || ways(&other, 0) < 2 {
+            hub.serve();
+            other.serve();
+            assert!(clock::now() < end, "no two connections");
+        }
+        bring(&mut hub, &mut [&mut other]);
+        hub.hub.recent.truncate(1);
+        assert_eq!(hub.hub.recent(), Recent::All);
     }
 
     #[test]
