@@ -18,12 +18,12 @@ from jobs import COMMAND, HERE, LIBRARIES, Programs, environment, segments, tool
 COLUMNS = f"{sys.executable} {HERE / 'columns.py'}"
 
 
-def start(text: str, folder: Path, *options: str) -> subprocess.Popen[str]:
+def start(text: str, folder: Path, *options: str, **more: str) -> subprocess.Popen[str]:
     """A pipeline in a folder, where MPI keeps its files, too."""
     return subprocess.Popen(
         [COMMAND, "run", *options, "--timeout", "100s", text],
         cwd=folder,
-        env=environment(TMPDIR=str(folder)),
+        env=environment(TMPDIR=str(folder), **more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,6 +51,14 @@ def test_ranks_are_the_units_of_their_stage(
     assert array.shape == (4, 12, 5)
     assert re.search(rf"stage 0 → stage 1 +4 +0 .* {ranks} ", said), said
     assert os.listdir(tmp_path) == ["out.npy"], "nothing else remains"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_run_within_a_rank_of_another_job_has_its_own(library: str, program: Programs, tmp_path: Path) -> None:
+    outer = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "7", "PMI_RANK": "1", "PMI_SIZE": "5"}
+    job = start(f"{stage(library, 2, program[library, 'rows'])} > out.npy", tmp_path, **outer)
+    _, said = job.communicate(timeout=120)
+    assert job.returncode == 0 and np.load(tmp_path / "out.npy").shape == (4, 12, 5), said
 
 
 def test_the_launcher_of_the_path_is_taken_where_none_is_named(program: Programs, tmp_path: Path) -> None:

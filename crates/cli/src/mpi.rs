@@ -46,6 +46,16 @@ enum Library {
     OpenMpi,
 }
 
+/// What says of a process which rank it is. The launcher sets one of these for its own ranks, and leaves the
+/// other, which may be of a job that it was started in.
+const OUTER: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"];
+
+/// How much memory a process keeps that it has freed, unless somebody has said that: the libraries copy what
+/// does not lie in one piece into memory that they ask for with each message, and its pages would be cleared
+/// each time. It is what glibc does by itself in a process that has once freed 32 MiB, and a little more.
+const KEPT: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "134217728")];
+
 /// What a launcher is told.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
@@ -69,7 +79,8 @@ pub fn mpi(args: &MpiArgs) -> u8 {
     }
     say!("polyduct: {}", settings.words(std::env::var_os("POLYDUCT_JOB_KEY").is_some()));
     let mut command = Command::new(&args.command[0]);
-    command.args(settings.forwarding()).args(&args.command[1..]).envs(settings.environment());
+    command.args(settings.forwarding()).args(&args.command[1..]);
+    settings.apply(&mut command);
     let error = command.exec();
     say!("polyduct: {}: {error}", args.command[0].display());
     127
@@ -96,9 +107,13 @@ impl Settings {
         Settings::of(launcher, beside, provider()?)
     }
 
-    /// What its environment has beside ours.
-    pub fn environment(&self) -> &BTreeMap<&'static str, String> {
-        &self.environment
+    /// Has a command's environment be that of the launcher: nothing there says any more that this process is a
+    /// rank.
+    pub fn apply(&self, command: &mut Command) {
+        for name in OUTER {
+            command.env_remove(name);
+        }
+        command.envs(&self.environment);
     }
 
     /// A launcher with its arguments, and those that a stage of a pipeline needs: more ranks than cores are
@@ -112,8 +127,8 @@ impl Settings {
 
     fn of(launcher: &OsStr, beside: &[(String, String)], provider: PathBuf) -> Result<Settings, String> {
         let shown = launcher.display();
-        let beside = beside.iter().map(|(name, value)| (name, value));
-        let output = Command::new(launcher).arg("--version").envs(beside).output();
+        let also = beside.iter().map(|(name, value)| (name, value));
+        let output = Command::new(launcher).arg("--version").envs(also).output();
         let output = output.map_err(|e| format!("{shown}: {e}"))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let (library, version) = recognise(&said).ok_or_else(|| {
@@ -135,7 +150,11 @@ impl Settings {
         let folder = provider.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         let mut environment =
             BTreeMap::from([("FI_PROVIDER_PATH", folder), ("FI_PROVIDER", "polyduct".to_owned())]);
-        environment.extend(library.own().iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let is_said =
+            |name: &str| std::env::var_os(name).is_some() || beside.iter().any(|(said, _)| said == name);
+        let kept = KEPT.iter().filter(|(name, _)| !is_said(name));
+        let own = library.own().iter().chain(kept);
+        environment.extend(own.map(|(name, value)| (*name, (*value).to_owned())));
         Ok(Settings { library, version, environment })
     }
 
@@ -146,7 +165,8 @@ impl Settings {
             text += &format!("export {name}='{}'\n", value.replace('\'', "'\\''"));
         }
         if self.library == Library::OpenMpi {
-            text += "# On several hosts mpirun is also told: -x FI_PROVIDER_PATH -x FI_PROVIDER -x POLYDUCT_JOB_KEY\n";
+            let own: String = self.passed_on().map(|name| format!("-x {name} ")).collect();
+            text += &format!("# On several hosts mpirun is also told: {own}-x POLYDUCT_JOB_KEY\n");
         }
         text
     }
@@ -159,6 +179,11 @@ impl Settings {
         format!("{} {} over polyduct: shared memory, {far}", self.library.name(), self.version)
     }
 
+    /// The variables of these that Open MPI's launcher does not pass on by itself.
+    fn passed_on(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.environment.keys().copied().filter(|name| !name.starts_with("OMPI_"))
+    }
+
     /// What has the launcher pass on to other hosts what it would not by itself.
     fn forwarding(&self) -> Vec<&'static str> {
         if self.library != Library::OpenMpi {
@@ -166,7 +191,7 @@ impl Settings {
         }
         let own = ["POLYDUCT_JOB_KEY", "POLYDUCT_TRUSTED_NETWORK", "POLYDUCT_ADDRESS", "POLYDUCT_NEAR"];
         let set = own.into_iter().filter(|name| std::env::var_os(name).is_some());
-        ["FI_PROVIDER_PATH", "FI_PROVIDER"].into_iter().chain(set).flat_map(|name| ["-x", name]).collect()
+        self.passed_on().chain(set).flat_map(|name| ["-x", name]).collect()
     }
 }
 

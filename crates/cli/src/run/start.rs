@@ -210,7 +210,8 @@ fn command(
     }
     match settings {
         Some(settings) => {
-            command.args(settings.of_a_stage(&process.command)).envs(settings.environment());
+            command.args(settings.of_a_stage(&process.command));
+            settings.apply(&mut command);
         }
         None => {
             command.args(&process.command);
