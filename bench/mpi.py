@@ -3,7 +3,7 @@ polyduct's, in turns. The cases are those of `mpi.c`, which checks what arrives.
 interface: libfabric's `tcp` does not start in MPICH where it is told which other to take.
 
 Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the library's
-own way alone. Needs what `make test-mpi` installs. Prints a table, or with --json its rows.
+own way alone. HPC Challenge is Debian's, over Debian's Open MPI. Needs what `make test-mpi` installs. Prints a table, or with --json its rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -25,9 +26,12 @@ import polyduct
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
+NAMES = {**LIBRARIES, "debian": "Open MPI 4"}
 #: Longer than this nothing takes here but what never ends: MPICH's own collectives with more ranks than
 #: processors.
 LIMIT_S = 30
+#: Of HPC Challenge, what it is called there.
+HPCC = {"MPIFFT_Gflops": "MPIFFT", "PTRANS_GBs": "PTRANS", "MPIRandomAccess_GUPs": "RandomAccess"}
 
 
 def way(library: str, name: str) -> dict[str, str]:
@@ -39,9 +43,12 @@ def way(library: str, name: str) -> dict[str, str]:
         "mpich": {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
         "openmpi": {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx"},
     }[library]
+    if name != "polyduct":
+        return {**root, **by_libfabric, "FI_PROVIDER": name}
+    # As `polyduct mpi` has it.
     folder = Path(polyduct.__file__).parent / "lib"
-    provider = {"FI_PROVIDER": name, **({"FI_PROVIDER_PATH": str(folder)} if name == "polyduct" else {})}
-    return {**root, **by_libfabric, **provider}
+    kept = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
+    return {**root, **by_libfabric, **kept, "FI_PROVIDER": name, "FI_PROVIDER_PATH": str(folder)}
 
 
 def measure(library: str, program: Path, case: str, name: str, ranks: int, **more: str) -> float:
@@ -59,6 +66,23 @@ def measure(library: str, program: Path, case: str, name: str, ranks: int, **mor
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     # The library may say something besides.
     return float(done.stdout.split()[-1])
+
+
+def hpcc(order: int) -> dict[str, dict[str, float]]:
+    """What HPC Challenge finds with two ranks, the library's own way and polyduct's, for a system of this order."""
+    found = {}
+    command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", "hpcc"]
+    sides = {"own": command, "polyduct": [str(Path(sys.executable).with_name("polyduct")), "mpi", *command]}
+    for side, words in sides.items():
+        with tempfile.TemporaryDirectory() as where:
+            text = (ROOT / "tests" / "mpi" / "hpccinf.txt").read_text()
+            (Path(where) / "hpccinf.txt").write_text(text.format(order=order, rows=1, columns=2))
+            environment = {**os.environ, **way("debian", "own")}
+            subprocess.run(words, env=environment, cwd=where, capture_output=True, check=True)
+            said = (Path(where) / "hpccoutf.txt").read_text()
+        assert "Success=1" in said and "FAILED" not in said, said
+        found[side] = {name: float(value) for name, value in re.findall(r"^(\w+)=([\d.e+-]+)$", said, re.M)}
+    return found
 
 
 @contextmanager
@@ -88,7 +112,7 @@ def main() -> int:
         bad = found < least if least else bool(most) and found > (most or 0)
         rows.append(
             {
-                "library": LIBRARIES[library],
+                "library": NAMES[library],
                 "case": case,
                 "ratio": found,
                 "of": of,
@@ -100,8 +124,8 @@ def main() -> int:
         )
         if not args.json:
             must = f"must be {least}" if least else f"at most {most}" if most else ""
-            name = LIBRARIES[library]
-            print(f"{name:9} {case:58} {found:6.2f} of {of:17} {must:12} {value}", flush=True)
+            name = NAMES[library]
+            print(f"{name:10} {case:58} {found:6.2f} of {of:17} {must:12} {value}", flush=True)
 
     def both(
         library: str,
@@ -190,6 +214,12 @@ def main() -> int:
                 now = value(case, found[side])
                 title = f"{titles[case]}, TCP, {side}"
                 row("mpich", title, ratios(found, side, "tcp"), "libfabric's tcp", least, most, now)
+    if is_wanted("hpcc"):
+        runs = [hpcc(2000) for _ in range(args.rounds)]
+        for figure, name in HPCC.items():
+            each = [run["polyduct"][figure] / run["own"][figure] for run in runs]
+            now = f"{statistics.median(run['polyduct'][figure] for run in runs):.3g} {figure.split('_')[1]}"
+            row("debian", f"{name} of hpcc, 2 ranks", each, "its own way", 1.0, None, now)
     if args.json:
         print(json.dumps(rows))
     return int(any(r["falls short"] for r in rows))

@@ -6,49 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from jobs import FAR, run
+from jobs import FAR, HERE, run
 
 #: Ranks, and the grid that they are.
 GRIDS = [(1, 1, 1), (2, 1, 2), (4, 2, 2)]
-#: The lines of its input, each with a word behind it that hpcc does not read.
-INPUT = """\
-HPLinpack benchmark input file
-Innovative Computing Laboratory, University of Tennessee
-HPL.out  output file name (if any)
-8        device out (6=stdout,7=stderr,file)
-1        # of problems sizes (N)
-{order}  Ns
-1        # of NBs
-32       NBs
-0        PMAP process mapping (0=Row-,1=Column-major)
-1        # of process grids (P x Q)
-{rows}   Ps
-{columns} Qs
-16.0     threshold
-1        # of panel fact
-2        PFACTs (0=left, 1=Crout, 2=Right)
-1        # of recursive stopping criterium
-4        NBMINs (>= 1)
-1        # of panels in recursion
-2        NDIVs
-1        # of recursive panel fact.
-1        RFACTs (0=left, 1=Crout, 2=Right)
-1        # of broadcast
-1        BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
-1        # of lookahead depth
-1        DEPTHs (>=0)
-2        SWAP (0=bin-exch,1=long,2=mix)
-64       swapping threshold
-0        L1 in (0=transposed,1=no-transposed) form
-0        U  in (0=transposed,1=no-transposed) form
-1        Equilibration (0=no,1=yes)
-8        memory alignment in double (> 0)
-##### This line (no. 32) is ignored (it serves as a separator). ######
-0        Number of additional problem sizes for PTRANS
-1200     values of N
-0        number of additional blocking sizes for PTRANS
-40       values of NB
-"""
+#: Its input, where some numbers lack. hpcc does not read the words behind the numbers.
+INPUT = (HERE / "hpccinf.txt").read_text()
 
 
 def check(ranks: int, rows: int, columns: int, folder: Path, order: int, **more: str) -> None:
