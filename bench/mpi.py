@@ -2,8 +2,10 @@
 polyduct's, in turns. The cases are those of `mpi.c`, which checks what arrives. Over TCP both use the loopback
 interface: libfabric's `tcp` does not start in MPICH where it is told which other to take.
 
-Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the library's
-own way alone. HPC Challenge is Debian's, over Debian's Open MPI. Needs what `make test-mpi` installs. Prints a table, or with --json its rows.
+Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the
+library's own way alone. HPC Challenge is Debian's, over Debian's Open MPI. polyduct's rows have all settings
+of `polyduct mpi`, those of malloc among them; the others have none. Needs what `make test-mpi` installs.
+Prints a table, or with --json its rows.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import polyduct
-
 ROOT = Path(__file__).parents[1]
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 NAMES = {**LIBRARIES, "debian": "Open MPI 4"}
 #: Longer than this nothing takes here but what never ends: MPICH's own collectives with more ranks than
 #: processors.
 LIMIT_S = 30
+#: A run of HPC Challenge takes half a minute.
+HPCC_LIMIT_S = 300
+COMMAND = str(Path(sys.executable).with_name("polyduct"))
 #: Of HPC Challenge, what it is called there.
 HPCC = {"MPIFFT_Gflops": "MPIFFT", "PTRANS_GBs": "PTRANS", "MPIRandomAccess_GUPs": "RandomAccess"}
 
@@ -45,10 +48,11 @@ def way(library: str, name: str) -> dict[str, str]:
     }[library]
     if name != "polyduct":
         return {**root, **by_libfabric, "FI_PROVIDER": name}
-    # As `polyduct mpi` has it.
-    folder = Path(polyduct.__file__).parent / "lib"
-    kept = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
-    return {**root, **by_libfabric, **kept, "FI_PROVIDER": name, "FI_PROVIDER_PATH": str(folder)}
+    launcher = ROOT / f".venv-{library}" / "bin" / "mpirun"
+    ask = [COMMAND, "mpi", "--explain", "--json", str(launcher)]
+    said = subprocess.run(ask, env={**os.environ, **root}, capture_output=True, text=True, check=True).stdout
+    environment: dict[str, str] = json.loads(said)["environment"]
+    return {**root, **environment}
 
 
 def measure(library: str, program: Path, case: str, name: str, ranks: int, **more: str) -> float:
@@ -69,16 +73,18 @@ def measure(library: str, program: Path, case: str, name: str, ranks: int, **mor
 
 
 def hpcc(order: int) -> dict[str, dict[str, float]]:
-    """What HPC Challenge finds with two ranks, the library's own way and polyduct's, for a system of this order."""
+    """What HPC Challenge finds with two ranks, by the library's own way and by polyduct."""
     found = {}
     command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", "hpcc"]
-    sides = {"own": command, "polyduct": [str(Path(sys.executable).with_name("polyduct")), "mpi", *command]}
+    sides = {"own": command, "polyduct": [COMMAND, "mpi", *command]}
     for side, words in sides.items():
         with tempfile.TemporaryDirectory() as where:
             text = (ROOT / "tests" / "mpi" / "hpccinf.txt").read_text()
             (Path(where) / "hpccinf.txt").write_text(text.format(order=order, rows=1, columns=2))
             environment = {**os.environ, **way("debian", "own")}
-            subprocess.run(words, env=environment, cwd=where, capture_output=True, check=True)
+            subprocess.run(
+                words, env=environment, cwd=where, stdout=subprocess.DEVNULL, check=True, timeout=HPCC_LIMIT_S
+            )
             said = (Path(where) / "hpccoutf.txt").read_text()
         assert "Success=1" in said and "FAILED" not in said, said
         found[side] = {name: float(value) for name, value in re.findall(r"^(\w+)=([\d.e+-]+)$", said, re.M)}

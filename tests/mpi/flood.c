@@ -1,6 +1,7 @@
-/* A rank that sends and one that does not receive: until it reads a line, or ever. `flood SMALL LONG WAY`: so many
- * small messages, and so many of 1 MiB between them. The sender says when it is held up, or has sent all; the
- * receiver reads two lines of the file WAY: at the first it says how it has grown, and does what the second says. */
+/* A rank that sends and one that does not receive: until it reads a line, or ever. `flood SMALL LONG WAY`: so
+ * many small messages, and so many of 1 MiB between them. The sender says when it is held up, or has sent
+ * all; the receiver reads two lines of the file WAY: at the first it says how it has grown, and it does what
+ * the second says. */
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>

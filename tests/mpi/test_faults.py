@@ -158,7 +158,8 @@ def test_the_status_of_a_rank_that_gives_up_is_that_of_the_job(
         status = started.process.returncode
         if end == "exit" and status != 7:
             # A launcher gives the status of the rank whose end it notices first: one that misses the other,
-            # perhaps, or one that MPICH's has killed. Open MPI 5.0.11 may take a read for done that has failed.
+            # perhaps, or one that MPICH's has killed. Open MPI 5.0.11 may take a read for done that has
+            # failed.
             assert status != 0, said
             named = rf"polyduct: process \d+: .*( pid {started.ranks[2]}|cannot be reached)\n"
             assert library == "mpich" or re.search(named, said), said

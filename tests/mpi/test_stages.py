@@ -54,7 +54,9 @@ def test_ranks_are_the_units_of_their_stage(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_run_within_a_rank_of_another_job_has_its_own(library: str, program: Programs, tmp_path: Path) -> None:
+def test_a_run_within_a_rank_of_another_job_has_its_own(
+    library: str, program: Programs, tmp_path: Path
+) -> None:
     outer = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "7", "PMI_RANK": "1", "PMI_SIZE": "5"}
     job = start(f"{stage(library, 2, program[library, 'rows'])} > out.npy", tmp_path, **outer)
     _, said = job.communicate(timeout=120)

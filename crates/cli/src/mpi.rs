@@ -1,7 +1,7 @@
 //! `polyduct mpi`: runs MPI programs over polyduct, as they are.
 //!
-//! MPI's libraries send by libfabric, and libfabric takes providers from a directory. All that is done here is to
-//! find out which MPI a launcher is of, and to tell it so.
+//! MPI's libraries send by libfabric, and libfabric takes providers from a directory. All that is done here
+//! is to find out which MPI a launcher is of, and to tell it so.
 
 use crate::config::package;
 use crate::text::{print, print_json, say};
@@ -46,13 +46,14 @@ enum Library {
     OpenMpi,
 }
 
-/// What says of a process which rank it is. The launcher sets one of these for its own ranks, and leaves the
-/// other, which may be of a job that it was started in.
+/// What says of a process which rank it is, in Open MPI and in MPICH. A launcher sets the two of its own, and
+/// leaves the others, which may be of a job that it was started in.
 const OUTER: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"];
 
 /// How much memory a process keeps that it has freed, unless somebody has said that: the libraries copy what
 /// does not lie in one piece into memory that they ask for with each message, and its pages would be cleared
-/// each time. It is what glibc does by itself in a process that has once freed 32 MiB, and a little more.
+/// each time. glibc does the same by itself, with half of the second, in a process that has once freed 32
+/// MiB.
 const KEPT: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "134217728")];
 
@@ -107,8 +108,8 @@ impl Settings {
         Settings::of(launcher, beside, provider()?)
     }
 
-    /// Has a command's environment be that of the launcher: nothing there says any more that this process is a
-    /// rank.
+    /// Has a command's environment be that of the launcher: nothing there says any more that this process is
+    /// a rank.
     pub fn apply(&self, command: &mut Command) {
         for name in OUTER {
             command.env_remove(name);
@@ -161,6 +162,7 @@ impl Settings {
     /// For a shell.
     fn script(&self) -> String {
         let mut text = format!("# {} {} over polyduct\n", self.library.name(), self.version);
+        text += &format!("unset {}\n", OUTER.join(" "));
         for (name, value) in &self.environment {
             text += &format!("export {name}='{}'\n", value.replace('\'', "'\\''"));
         }
@@ -286,9 +288,16 @@ mod tests {
         let settings = Settings { library: Library::Mpich, version: "5.0.2".into(), environment };
         assert_eq!(
             settings.script(),
-            "# MPICH 5.0.2 over polyduct\nexport FI_PROVIDER_PATH='/it'\\''s/here'\n"
+            "# MPICH 5.0.2 over polyduct\n\
+             unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE\n\
+             export FI_PROVIDER_PATH='/it'\\''s/here'\n"
         );
         assert!(settings.words(false).ends_with("one host, since POLYDUCT_JOB_KEY is not set"));
+        let mut told = Command::new("mpirun");
+        settings.apply(&mut told);
+        let told: BTreeMap<_, _> = told.get_envs().collect();
+        assert_eq!(told[OsStr::new("FI_PROVIDER_PATH")], Some(OsStr::new("/it's/here")));
+        assert!(OUTER.iter().all(|name| told[OsStr::new(name)].is_none()));
         let command = ["mpirun", "-n", "4", "a"].map(String::from);
         assert_eq!(settings.of_a_stage(&command), command.clone().map(OsString::from));
         let open = Settings { library: Library::OpenMpi, ..settings };

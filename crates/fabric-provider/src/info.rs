@@ -14,7 +14,8 @@ const OWN: u32 = 1 << 31 | 0x7064;
 const MOST: usize = 1 << 40;
 /// Bytes of the data that goes with a message.
 const DATA_BYTES: usize = 4;
-/// Pieces of a message, where a program does not ask for more: programs have tables of as many as they are told.
+/// Pieces of a message, where a program does not ask for more: programs have tables of as many as they are
+/// told.
 const USUAL_PIECES: usize = 32;
 const KEY_BYTES: usize = 8;
 /// Objects of each kind, at most: a number that is given, and no limit is kept.
@@ -277,8 +278,8 @@ impl<'a> Hints<'a> {
     }
 }
 
-/// The address of an endpoint that is not open yet: it is drawn when it opens. As with a port of 0, a program may open
-/// an endpoint there, and nobody reaches it by that.
+/// The address of an endpoint that is not open yet: it is drawn when it opens. As with a port of 0, a program
+/// may open an endpoint there, and nobody reaches it by that.
 fn somewhere() -> [u8; PLACE_BYTES] {
     Place { unit: 0, draw: 0, host: None, at: None }.to_bytes()
 }

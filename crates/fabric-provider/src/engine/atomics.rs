@@ -53,7 +53,8 @@ pub fn size(datatype: c_int) -> Option<usize> {
 }
 
 /// The numbers of the operations.
-mod op {
+pub mod op {
+    #![allow(missing_docs)]
     use std::ffi::c_int;
     pub const MIN: c_int = 0;
     pub const MAX: c_int = 1;
@@ -229,13 +230,15 @@ impl State {
 
     /// An operation on a peer's memory is done; of an atomic comes what was there before.
     pub(super) fn remote_done(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
-        let [number, error, ..] = head.args;
+        let [number, mut error, ..] = head.args;
         if let Some(Op { what: What::Atomic { to, len }, .. }) =
-            self.ops.get(number).filter(|op| op.to == from)
+            self.ops.get(number).filter(|op| op.to == from && error == 0)
         {
-            if !to.is_null() && bytes.len() == *len {
-                // SAFETY: the program's memory, which it gave for this.
-                unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), *to, *len) };
+            match bytes.len() == *len {
+                _ if to.is_null() => {}
+                // SAFETY: the program's memory, or the operation's, which is there for this.
+                true => unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), *to, *len) },
+                false => error = abi::EIO as u32,
             }
         }
         let is_one = |what: &What| matches!(what, What::Put { .. } | What::Atomic { .. });

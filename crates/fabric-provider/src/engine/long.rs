@@ -263,6 +263,22 @@ impl State {
         self.list(to);
     }
 
+    /// A read of this side is not streamed, as it has asked for: the memory is not registered any more.
+    pub(super) fn is_not_streamed(&mut self, shared: &mut Shared, from: Number, number: u32, error: u32) {
+        let waits = |landing: &Landing| {
+            let is_of = matches!(landing.of, Of::Get(of) if of == number);
+            is_of && landing.from == from && !landing.is_given
+        };
+        let landing = {
+            let mut known = lock(&self.landings);
+            let found = known.numbers(waits).first().copied();
+            found.filter(|_| error != 0).and_then(|found| known.remove(found))
+        };
+        if landing.is_some() {
+            self.finish(shared, from, number, error, |what| matches!(what, What::Get { .. }));
+        }
+    }
+
     /// A stream has landed.
     pub(super) fn landed(&mut self, shared: &mut Shared, from: Number, head: &Head) {
         let landing = {

@@ -1,11 +1,11 @@
 //! What an endpoint of libfabric's does, on an endpoint of messages: finds receives for messages, sends long
 //! ones when they are wanted, reads and writes registered memory, and tells what is done.
 //!
-//! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*). Of a
-//! longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it cannot,
-//! has it streamed. A sender keeps account of what it sent and nobody has received: beyond [`EAGER_BYTES`] it only
-//! offers, beyond [`EAGER_MESSAGES`] messages wait at the sender, and beyond [`HELD`] of these it refuses. So a
-//! receiver that receives nothing keeps a bounded number of bytes for each sender.
+//! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*).
+//! Of a longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it
+//! cannot, has it streamed. A sender keeps account of what it sent and nobody has received: beyond
+//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] messages wait at the sender, and beyond [`HELD`]
+//! of these it refuses. So a receiver that receives nothing keeps a bounded number of bytes for each sender.
 
 mod arrive;
 mod atomics;
@@ -21,7 +21,9 @@ mod send;
 mod state;
 pub mod wire;
 
-pub use atomics::{size as atomic_size, valid as valid_atomic, AtomicWhat, Way as AtomicWay};
+pub use atomics::{
+    op as atomic_op, size as atomic_size, valid as valid_atomic, AtomicWhat, Way as AtomicWay,
+};
 pub use remote::{Access, Region, Registry};
 pub use send::Message;
 
@@ -43,16 +45,16 @@ use wire::Remote;
 pub const EAGER_BYTES: u64 = 4 << 20;
 /// The same of messages.
 pub const EAGER_MESSAGES: u32 = 1 << 16;
-/// Messages that wait at their sender, for room or until others are received, to one peer at most: more are refused
-/// for now. Libraries of MPI try again then within a send, in which they receive nothing: so this is far more than two
-/// ranks send to each other before they receive.
+/// Messages that wait at their sender, for room or until others are received, to one peer at most: more are
+/// refused for now. Libraries of MPI try again then within a send, in which they receive nothing: so this is
+/// far more than two ranks send to each other before they receive.
 pub const HELD: usize = 1 << 18;
 /// Answers that wait for room to one peer, at most: operations that lead to more are refused for now.
 pub const WAITING: usize = 1024;
 /// Reads, writes and atomics on one peer's memory that are not over, at most: more are refused for now.
 pub const ASKED: u32 = 1 << 14;
-/// What waits to be said to one peer, at most: no more than follows from the limits above. A peer that has more
-/// coming to it, and takes nothing, has not kept to them.
+/// What waits to be said to one peer, at most: no more than follows from the limits above. A peer that has
+/// more coming to it, and takes nothing, has not kept to them.
 const SAID: usize = 2 * (EAGER_MESSAGES + ASKED) as usize + 4 * WAITING;
 /// Receives that wait, at most.
 pub const POSTED: usize = 1 << 20;
@@ -154,10 +156,19 @@ struct Op {
     is_begun: bool,
     /// What it has said of it, while its bytes are still on their way.
     said: Option<u32>,
-    /// The bytes that the pointers point to, where the program has its own back.
+    /// What the pointers point to, where that is not the program's memory: copies of what it sends, or where
+    /// the bytes of a read lie until they are put into pieces.
     kept: Option<Box<[u8]>>,
-    /// Where a message lies that is offered in pieces, or where the bytes belong that come to those kept.
+    /// The program's memory, where that is several pieces: of a message that is offered, or of a read.
     pieces: Option<Box<[Piece]>>,
+}
+
+impl Op {
+    /// Whether it sends something of which the program has its memory back, and does not hear the end of.
+    fn is_owed(&self) -> bool {
+        let sends = matches!(self.what, What::Offered { .. } | What::Put { .. });
+        sends && self.kept.is_some() && !self.after.tells
+    }
 }
 
 enum What {
@@ -248,12 +259,14 @@ struct State {
     counters: [Option<usize>; COUNTED],
     tagged: Matching,
     plain: Matching,
-    ops: Slab<Op>,
+    // In this order: the end of a copy waits until the other end stores nothing more, in memory that
+    // operations may keep.
+    pulls: VecDeque<Pull>,
     landings: Landings,
+    ops: Slab<Op>,
     peers: Vec<Peer>,
     /// Those that something waits for.
     busy: Vec<Number>,
-    pulls: VecDeque<Pull>,
     pushes: Vec<Push>,
     /// The pieces of receives, by numbers.
     lists: Slab<Box<[Piece]>>,
@@ -448,7 +461,7 @@ impl Engine {
         self.state.busy.iter().any(|&number| {
             let peer = &self.state.peers[number as usize];
             !peer.sends.is_empty() || !peer.says.is_empty() || !peer.streams.is_empty()
-        }) || !self.state.ops.numbers(|op| op.kept.is_some() && !op.after.tells).is_empty()
+        }) || !self.state.ops.numbers(Op::is_owed).is_empty()
     }
 
     /// Sleeps until something comes, or until `deadline`, unless there is something to do.

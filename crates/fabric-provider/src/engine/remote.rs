@@ -65,7 +65,9 @@ impl Registry {
 
     /// A counter of this number is to count what others write to the memory of this key.
     pub fn count(&mut self, key: u64, counter: usize) {
-        self.counted.push((key, counter));
+        if !self.counted.contains(&(key, counter)) {
+            self.counted.push((key, counter));
+        }
     }
 
     /// Whether a counter counts what is written to any memory.
@@ -146,8 +148,7 @@ impl Engine {
         access: &Access,
         pieces: &[Piece],
     ) -> Result<(), c_int> {
-        let len = total(pieces).filter(|_| pieces.len() <= PIECES).ok_or(abi::EINVAL)?;
-        let mut whole: Box<[u8]> = vec![0; len].into();
+        let (len, mut whole) = self.room_for(access.peer, pieces)?;
         // SAFETY: the caller's.
         unsafe { put_together(pieces, &mut whole) };
         let access = Access { here: whole.as_mut_ptr(), len, ..*access };
@@ -208,8 +209,7 @@ impl Engine {
         access: &Access,
         pieces: &[Piece],
     ) -> Result<(), c_int> {
-        let len = total(pieces).filter(|_| pieces.len() <= PIECES).ok_or(abi::EINVAL)?;
-        let mut whole: Box<[u8]> = vec![0; len].into();
+        let (len, mut whole) = self.room_for(access.peer, pieces)?;
         let access = Access { here: whole.as_mut_ptr(), len, ..*access };
         self.get(shared, &access, Some(whole), Some(pieces.into()))
     }
@@ -242,17 +242,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps account of an operation on a peer's memory.
-    pub(super) fn begin(&mut self, to: Number, op: Op) -> Result<u32, c_int> {
+    /// Memory for the bytes of pieces, where an operation with them may begin.
+    fn room_for(&mut self, to: Number, pieces: &[Piece]) -> Result<(usize, Box<[u8]>), c_int> {
+        let len = total(pieces).filter(|_| pieces.len() <= PIECES).ok_or(abi::EINVAL)?;
+        self.may_begin(to)?;
+        let mut whole = Vec::new();
+        whole.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
+        whole.resize(len, 0);
+        Ok((len, whole.into()))
+    }
+
+    /// Whether an operation on a peer's memory may begin now.
+    fn may_begin(&mut self, to: Number) -> Result<(), c_int> {
         if self.state.peer(to).gone {
             self.state.miss(to);
             self.tell_missed();
             return Err(abi::EHOSTUNREACH);
         }
         let peer = self.state.peer(to);
-        if peer.says.len() >= WAITING || peer.asked >= ASKED {
-            return Err(abi::EAGAIN);
+        match peer.says.len() >= WAITING || peer.asked >= ASKED {
+            true => Err(abi::EAGAIN),
+            false => Ok(()),
         }
+    }
+
+    /// Keeps account of an operation on a peer's memory.
+    pub(super) fn begin(&mut self, to: Number, op: Op) -> Result<u32, c_int> {
+        self.may_begin(to)?;
         let number = self.state.ops.insert(op).ok_or(abi::EAGAIN)?;
         self.state.peers[to as usize].asked += 1;
         Ok(number)
@@ -272,7 +288,8 @@ impl Engine {
 }
 
 impl State {
-    /// A peer has changed registered memory: that is counted for the endpoint, as what it is, and for the memory.
+    /// A peer has used registered memory: that is counted for the endpoint, as what it is, and for the memory
+    /// of this key, where that has changed.
     pub(super) fn is_changed(&self, shared: &mut Shared, what: Counted, key: Option<u64>) {
         self.count(shared, what, false);
         let Shared { registry, counts, .. } = shared;
@@ -347,9 +364,11 @@ impl State {
     /// The answer to a read.
     pub(super) fn got(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
         let [number, error, low, high] = head.args;
-        let Some(op) = self.ops.get(number).filter(|op| op.to == from && !op.is_begun) else { return };
+        let Some(op) = self.ops.get(number).filter(|op| op.to == from) else { return };
         let What::Get { to, len, .. } = op.what else { return };
-        op.is_begun = true;
+        if std::mem::replace(&mut op.is_begun, true) {
+            return self.is_not_streamed(shared, from, number, error);
+        }
         let address = wire::wide(low, high);
         let is_read = |what: &What| matches!(what, What::Get { .. });
         if error != 0 {

@@ -166,9 +166,14 @@ impl State {
                 self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }
         }
-        for number in self.ops.numbers(|op| op.to == number) {
-            if let Some(op) = self.ops.remove(number) {
-                self.failed(shared, op.after, abi::EHOSTUNREACH, 0);
+        // Copies first: their end waits until the other end stores nothing more.
+        let (lost, rest) = std::mem::take(&mut self.pulls).into_iter().partition(|pull| pull.from == number);
+        self.pulls = rest;
+        let lost: VecDeque<Pull> = lost;
+        for Pull { after, both, .. } in lost {
+            drop(both);
+            if let Some(after) = after {
+                self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }
         }
         let landings = lock(&self.landings).numbers(|landing| landing.from == number);
@@ -178,12 +183,9 @@ impl State {
                 self.failed(shared, after, abi::EHOSTUNREACH, 0);
             }
         }
-        let (lost, rest) = std::mem::take(&mut self.pulls).into_iter().partition(|pull| pull.from == number);
-        self.pulls = rest;
-        let lost: VecDeque<Pull> = lost;
-        for pull in lost {
-            if let Some(after) = pull.after {
-                self.failed(shared, after, abi::EHOSTUNREACH, 0);
+        for number in self.ops.numbers(|op| op.to == number) {
+            if let Some(op) = self.ops.remove(number) {
+                self.failed(shared, op.after, abi::EHOSTUNREACH, 0);
             }
         }
         self.pushes.retain(|push| push.to != number);

@@ -8,7 +8,7 @@ use crate::engine::pieces::{put_together, total};
 use crate::engine::{self, AtomicWay, AtomicWhat, Shared};
 use polyduct_message::endpoint::{Piece, SHORT_BYTES};
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 pub(super) static OPS: AtomicOps = AtomicOps {
     size: size_of::<AtomicOps>(),
@@ -120,13 +120,13 @@ unsafe fn of_vectors(
     let size = engine::atomic_size(datatype).ok_or(abi::EOPNOTSUPP)?;
     // SAFETY: the caller's.
     unsafe {
-        let has_operands = operands.1 > 0;
-        let (operands, mut count, first) = elements(operands, size)?;
         let results = result.map(|result| pieces_of(result, size)).transpose()?;
-        // Of a read there are no operands.
-        if let (Some((_, there)), false) = (&results, has_operands) {
-            count = *there;
-        }
+        let (operands, count, first) = match (op, &results) {
+            // What are given as operands of a read is no matter.
+            (engine::atomic_op::READ, Some((_, count))) => (null(), *count, Vec::new()),
+            _ if operands.1 == 0 => return Err(abi::EINVAL),
+            _ => elements(operands, size)?,
+        };
         let compare = compare.map(|compare| elements(compare, size)).transpose()?;
         let is_other = |there: usize| there != count;
         if results.as_ref().is_some_and(|(_, there)| is_other(*there))

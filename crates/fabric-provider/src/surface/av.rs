@@ -57,7 +57,8 @@ pub unsafe extern "C" fn open(
     border(|| {
         // SAFETY: the caller's.
         let (core, attr) = unsafe { (object::<Domain>(domain).core.clone(), attr.as_ref()) };
-        // A vector with a name is one that several processes share. Of what is inserted no event tells.
+        // A vector with a name is one that several processes share. What is inserted is there at once: no
+        // events tell.
         let is_other =
             |attr: &AvAttr| !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & abi::EVENT != 0;
         if attr.is_some_and(is_other) {

@@ -15,7 +15,7 @@ static OPS: CntrOps = CntrOps { size: size_of::<CntrOps>(), read, readerr, add, 
 #[repr(C)]
 pub(super) struct Cntr {
     fid: CntrFid,
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     pub index: usize,
 }
 

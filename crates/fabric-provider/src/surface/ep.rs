@@ -231,7 +231,10 @@ unsafe extern "C" fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
             }
             abi::CLASS_CNTR => {
                 // SAFETY: of this class.
-                let counter = unsafe { object::<Cntr>(to) }.index;
+                let counter = unsafe { object::<Cntr>(to) };
+                if !Arc::ptr_eq(&ep.core, &counter.core) {
+                    return Err(abi::EINVAL);
+                }
                 for (flag, what) in [
                     (abi::SEND, Counted::Send),
                     (abi::RECV, Counted::Receive),
@@ -241,7 +244,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
                     (abi::REMOTE_WRITE, Counted::RemoteWrite),
                 ] {
                     if flags & flag != 0 {
-                        this.engine.bind_counter(what, counter);
+                        this.engine.bind_counter(what, counter.index);
                     }
                 }
                 Ok(())

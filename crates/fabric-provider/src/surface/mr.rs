@@ -104,8 +104,11 @@ unsafe extern "C" fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
         abi::CLASS_EP => 0,
         abi::CLASS_CNTR if flags == abi::REMOTE_WRITE => border(|| {
             // SAFETY: of these classes.
-            let (mr, counter) = unsafe { (object::<Mr>(fid), object::<Cntr>(to).index) };
-            mr.core.enter().inner.shared.registry.count(mr.fid.key, counter);
+            let (mr, counter) = unsafe { (object::<Mr>(fid), object::<Cntr>(to)) };
+            if !Arc::ptr_eq(&mr.core, &counter.core) {
+                return -abi::EINVAL;
+            }
+            mr.core.enter().inner.shared.registry.count(mr.fid.key, counter.index);
             0
         }),
         abi::CLASS_CNTR => -abi::EBADFLAGS,

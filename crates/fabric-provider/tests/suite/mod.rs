@@ -31,8 +31,8 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A sender is called as it was first inserted and still is, whether that was before the endpoint had its vector
-/// or after.
+/// A sender is called as it was first inserted and still is, whether that was before the endpoint had its
+/// vector or after.
 #[test]
 fn who_sends_is_called_as_the_vector_has_it() {
     let mut b = Node::new();
@@ -114,7 +114,8 @@ fn what_cannot_be_had_is_not_offered() {
     free(usual);
 }
 
-/// As libfabric's `fi_getinfo_test` has it: an address to open an endpoint at, and the progress that was asked for.
+/// As libfabric's `fi_getinfo_test` has it: an address to open an endpoint at, and the progress that was
+/// asked for.
 #[test]
 fn what_is_said_of_an_endpoint_is_complete() {
     let usual = getinfo(null()).unwrap();
@@ -264,8 +265,8 @@ fn messages_in_pieces_come_as_they_lie() {
     }
 }
 
-/// Long ones both ways, so many at a time that not all can be helped with, by two threads at once: each helps with
-/// the other's copies.
+/// Long ones both ways, so many at a time that not all can be helped with, by two threads at once: each helps
+/// with the other's copies.
 #[test]
 fn long_messages_arrive_whole_while_both_ends_work_on_them() {
     const AT_ONCE: usize = 7;
@@ -532,7 +533,8 @@ fn a_receiver_that_receives_nothing_is_not_buried() {
     assert!(sent > 2_000 && peak < 600 << 10, "{sent} messages, {peak} KiB");
 }
 
-/// As ranks do that begin all their sends before they receive: nothing is refused, though the other end keeps fewer.
+/// As ranks do that begin all their sends before they receive: nothing is refused, though the other end keeps
+/// fewer.
 #[test]
 fn both_send_more_than_is_kept_before_they_receive() {
     const MANY: usize = 100_000;
@@ -626,7 +628,7 @@ fn registered_memory_is_written_from_pieces_and_read_to_pieces() {
     let mr = b.mr(&mut memory, REMOTE_READ | REMOTE_WRITE, 5).unwrap();
     for len in [10, 8_000, 9_000, 900_000] {
         let (cuts, room) = cut(len, len / 4);
-        let (mut sent, mut back) = (bytes(len as u64, room), vec![0; room]);
+        let (mut sent, mut back) = (bytes(len as u64, room), vec![0xaa; room]);
         let vector = |memory: &mut [u8]| -> Vec<libc::iovec> {
             let base = memory.as_mut_ptr();
             let piece = |cut: &std::ops::Range<usize>| libc::iovec {
@@ -656,9 +658,9 @@ fn registered_memory_is_written_from_pieces_and_read_to_pieces() {
             assert_eq!((ops.readmsg)(a.ep, &msg, COMPLETION), 0);
         }
         assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
-        for cut in &cuts {
-            assert!(back[cut.clone()] == sent[cut.clone()], "{len} bytes");
-        }
+        let mut expected = vec![0xaa; room];
+        cuts.iter().for_each(|cut| expected[cut.clone()].copy_from_slice(&sent[cut.clone()]));
+        assert!(back == expected, "{len} bytes, and nothing beside them");
     }
     // A stream from it ends when the other end has said that it has all.
     let start = Instant::now();
@@ -666,6 +668,30 @@ fn registered_memory_is_written_from_pieces_and_read_to_pieces() {
     while unsafe { ((*(*mr.cast::<Fid>()).ops).close)(mr.cast()) } == -EBUSY {
         look(&mut a, &mut b, 1);
         assert!(start.elapsed() < WATCHDOG);
+    }
+}
+
+/// Wherever the read is by then: over the network a long one is asked for once more when it is known to be
+/// there.
+#[test]
+fn a_read_of_memory_that_is_closed_meanwhile_ends() {
+    let (mut a, mut b, to_b, _) = pair();
+    let (mut memory, mut here) = (bytes(1, 900_000), vec![0; 900_000]);
+    for looks in [0, 1, 30, 1_000, 30_000] {
+        let mr = b.mr(&mut memory, REMOTE_READ, 5).unwrap();
+        // SAFETY: as a program does it.
+        unsafe {
+            let (to, none) = (here.as_mut_ptr().cast(), null_mut());
+            assert_eq!(((*(*a.ep).rma).read)(a.ep, to, here.len(), none, to_b, 0, 5, context(1)), 0);
+        }
+        for _ in 0..looks {
+            b.look();
+        }
+        close(mr);
+        match &until_told(&mut [&mut a, &mut b], &[1, 0])[0][0] {
+            Ok(_) => assert!(here == memory),
+            Err(failed) => assert_eq!(failed.error, libc::EKEYREJECTED, "after {looks} looks"),
+        }
     }
 }
 
@@ -697,13 +723,28 @@ fn atomics_take_pieces() {
     assert_eq!(began(&into), 0);
     assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
     assert_eq!(result, [1, 0, 2, 3, 4]);
+    // Of a read the operands are no matter; of a sum there are some.
+    let nowhere = [Ioc { addr: null_mut(), count: 1 }, Ioc { addr: null_mut(), count: 7 }];
+    let (sum, read) = (2, 10);
+    let fetch = |given: &[Ioc], op: i32| {
+        // SAFETY: as a program does it.
+        unsafe {
+            let begin = (*(*a.ep).atomic).readwritev;
+            let (count, into) = (given.len(), into.as_ptr());
+            begin(a.ep, given.as_ptr(), none, count, into, none, 2, to_b, 0, 5, u64_type, op, context(1))
+        }
+    };
+    assert_eq!(fetch(&[], sum), -(EINVAL as isize));
+    assert_eq!(fetch(&nowhere, read), 0);
+    assert!(until_told(&mut [&mut a, &mut b], &[1, 0])[0][0].is_ok());
+    assert_eq!(result, [10, 0, 20, 3, 40]);
     let expected: Vec<u8> = [10_u64, 20, 3, 40].into_iter().flat_map(u64::to_ne_bytes).collect();
     assert_eq!(memory, expected);
     close(mr);
 }
 
-/// What changes memory counts for its counter, and for those of the endpoint as the manual page has it: atomics that
-/// fetch are reads.
+/// What changes memory counts for its counter, and for those of the endpoint as the manual page has it:
+/// atomics that fetch are reads.
 #[test]
 fn what_others_do_to_memory_is_counted() {
     let (mut a, mut b, to_b, _) = pair();

@@ -24,8 +24,8 @@ const APART: Duration = Duration::from_micros(20);
 const SETTLED: Duration = Duration::from_micros(5);
 /// How often a program that polls looks at sockets, at most. It may look at more than those.
 const LOOK: Duration = Duration::from_micros(1);
-/// The same while it waits for an answer from where others have just come. Each look takes the socket's lock, and
-/// holds up what just comes.
+/// The same while it waits for an answer from where others have just come. Each look takes the socket's lock,
+/// and holds up what just comes.
 const ANSWER: Duration = Duration::from_nanos(500);
 /// How often it looks at all of them where it reads from those that brought messages lately in between.
 const ASIDE: Duration = Duration::from_micros(10);
@@ -57,7 +57,7 @@ pub enum Recent {
     None,
     /// Some of several.
     Some,
-    /// One of each peer that there is, and no more are about to be made.
+    /// The first of each peer that there is, and no more are about to be made.
     All,
 }
 

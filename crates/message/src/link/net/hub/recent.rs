@@ -31,9 +31,11 @@ impl<B: AsMut<[u8]>> NetHub<B> {
         if recent.is_empty() || !writers.is_empty() {
             return Recent::None;
         }
-        // Where both ends began to connect at once there are two, and one of them lies idle.
+        // Where both ends began to connect at once there are two: what goes in order comes by the first, and
+        // the other lies idle, or brings more where the first is full.
         let brings = |(unit, peer): (&Address, &Peer<B>)| {
-            !peer.has_way() || recent.iter().any(|(other, _)| other == unit)
+            let first = peer.ways.iter().position(Option::is_some);
+            first.is_none_or(|first| recent.contains(&(*unit, first)))
         };
         match self.attempts.is_empty() && peers.len() <= RECENT && peers.iter().all(brings) {
             true => Recent::All,
