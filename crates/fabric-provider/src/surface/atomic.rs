@@ -40,18 +40,30 @@ struct Doing {
     op: c_int,
     context: *mut c_void,
     flags: Flags,
-    /// Elements that lay in several pieces, which the operands and what is compared with point to.
-    _kept: [Vec<u8>; 2],
-    /// Where results belong that go to several pieces.
+}
+
+/// What of that lies in several pieces.
+#[derive(Default)]
+struct InPieces {
+    /// Elements put together, to which the operands and what is compared with point.
+    _together: [Vec<u8>; 2],
+    /// Where results belong.
     apart: Option<Box<[Piece]>>,
 }
 
 /// # Safety
 /// As the manual pages have it.
 unsafe fn act(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
-    let flags = doing.as_ref().map_or(Flags::Own, |doing| doing.flags);
+    // SAFETY: the caller's.
+    unsafe { act_on_pieces(ep, doing.map(|doing| (doing, InPieces::default()))) }
+}
+
+/// # Safety
+/// As the manual pages have it.
+unsafe fn act_on_pieces(ep: *mut EpFid, doing: Result<(Doing, InPieces), c_int>) -> isize {
+    let flags = doing.as_ref().map_or(Flags::Own, |(doing, _)| doing.flags);
     let act = |this: &mut Ep, shared: &mut Shared, vectors: &[Option<Vector>], asked: Asked| {
-        let mut doing = doing?;
+        let (doing, mut pieces) = doing?;
         let Doing { operands, count, compare, result, peer, address: offset, key, .. } = doing;
         let Doing { datatype, op, context, .. } = doing;
         let what = AtomicWhat {
@@ -68,7 +80,7 @@ unsafe fn act(ep: *mut EpFid, doing: Result<Doing, c_int>) -> isize {
             tells: asked.tells,
         };
         // SAFETY: the caller's.
-        unsafe { this.engine.atomic(shared, &what, doing.apart.take()) }
+        unsafe { this.engine.atomic(shared, &what, pieces.apart.take()) }
     };
     // SAFETY: the caller's.
     unsafe { on(ep, flags, true, act) }
@@ -116,7 +128,7 @@ unsafe fn of_vectors(
     (datatype, op): (c_int, c_int),
     context: *mut c_void,
     flags: Flags,
-) -> Result<Doing, c_int> {
+) -> Result<(Doing, InPieces), c_int> {
     let size = engine::atomic_size(datatype).ok_or(abi::EOPNOTSUPP)?;
     // SAFETY: the caller's.
     unsafe {
@@ -137,12 +149,9 @@ unsafe fn of_vectors(
         let (compare, second) = compare.map_or((None, Vec::new()), |(at, _, kept)| (Some(at), kept));
         let result = results.as_ref().map(|(pieces, _)| pieces.first().map_or(0, |piece| piece.at) as *mut _);
         let apart = results.map(|(pieces, _)| pieces).filter(|pieces| pieces.len() > 1).map(Into::into);
-        let _kept = [first, second];
-        #[rustfmt::skip]
-        let doing = Doing {
-            operands, count, compare, result, peer, address, key, datatype, op, context, flags, _kept, apart,
-        };
-        Ok(doing)
+        let doing =
+            Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags };
+        Ok((doing, InPieces { _together: [first, second], apart }))
     }
 }
 
@@ -153,7 +162,7 @@ unsafe fn of_msg(
     compare: Option<Vectored>,
     result: Option<Vectored>,
     flags: u64,
-) -> Result<Doing, c_int> {
+) -> Result<(Doing, InPieces), c_int> {
     // SAFETY: the caller's.
     unsafe {
         let m = &*msg;
@@ -184,21 +193,7 @@ unsafe extern "C" fn write(
     unsafe {
         act(
             ep,
-            Ok(Doing {
-                operands,
-                count,
-                compare,
-                result,
-                peer,
-                address,
-                key,
-                datatype,
-                op,
-                context,
-                flags,
-                _kept: Default::default(),
-                apart: None,
-            }),
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
         )
     }
 }
@@ -217,12 +212,12 @@ unsafe extern "C" fn writev(
 ) -> isize {
     let (vectors, at) = (((iov, count), None, None), (peer, address, key));
     // SAFETY: the caller's.
-    unsafe { act(ep, of_vectors(vectors, at, (datatype, op), context, Flags::Own)) }
+    unsafe { act_on_pieces(ep, of_vectors(vectors, at, (datatype, op), context, Flags::Own)) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut EpFid, msg: *const MsgAtomic, flags: u64) -> isize {
     // SAFETY: the caller's.
-    unsafe { act(ep, of_msg(msg, None, None, flags)) }
+    unsafe { act_on_pieces(ep, of_msg(msg, None, None, flags)) }
 }
 
 unsafe extern "C" fn inject(
@@ -240,21 +235,7 @@ unsafe extern "C" fn inject(
     unsafe {
         act(
             ep,
-            Ok(Doing {
-                operands,
-                count,
-                compare,
-                result,
-                peer,
-                address,
-                key,
-                datatype,
-                op,
-                context,
-                flags,
-                _kept: Default::default(),
-                apart: None,
-            }),
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
         )
     }
 }
@@ -278,21 +259,7 @@ unsafe extern "C" fn readwrite(
     unsafe {
         act(
             ep,
-            Ok(Doing {
-                operands,
-                count,
-                compare,
-                result,
-                peer,
-                address,
-                key,
-                datatype,
-                op,
-                context,
-                flags,
-                _kept: Default::default(),
-                apart: None,
-            }),
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
         )
     }
 }
@@ -314,7 +281,9 @@ unsafe extern "C" fn readwritev(
 ) -> isize {
     let vectors = ((iov, count), None, Some((results, result_count)));
     // SAFETY: the caller's.
-    unsafe { act(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own)) }
+    unsafe {
+        act_on_pieces(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own))
+    }
 }
 
 unsafe extern "C" fn readwritemsg(
@@ -326,7 +295,7 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { act(ep, of_msg(msg, None, Some((results, result_count)), flags)) }
+    unsafe { act_on_pieces(ep, of_msg(msg, None, Some((results, result_count)), flags)) }
 }
 
 unsafe extern "C" fn compwrite(
@@ -350,21 +319,7 @@ unsafe extern "C" fn compwrite(
     unsafe {
         act(
             ep,
-            Ok(Doing {
-                operands,
-                count,
-                compare,
-                result,
-                peer,
-                address,
-                key,
-                datatype,
-                op,
-                context,
-                flags,
-                _kept: Default::default(),
-                apart: None,
-            }),
+            Ok(Doing { operands, count, compare, result, peer, address, key, datatype, op, context, flags }),
         )
     }
 }
@@ -389,7 +344,9 @@ unsafe extern "C" fn compwritev(
 ) -> isize {
     let vectors = ((iov, count), Some((compares, compare_count)), Some((results, result_count)));
     // SAFETY: the caller's.
-    unsafe { act(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own)) }
+    unsafe {
+        act_on_pieces(ep, of_vectors(vectors, (peer, address, key), (datatype, op), context, Flags::Own))
+    }
 }
 
 unsafe extern "C" fn compwritemsg(
@@ -404,7 +361,9 @@ unsafe extern "C" fn compwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: the caller's.
-    unsafe { act(ep, of_msg(msg, Some((compares, compare_count)), Some((results, result_count)), flags)) }
+    unsafe {
+        act_on_pieces(ep, of_msg(msg, Some((compares, compare_count)), Some((results, result_count)), flags))
+    }
 }
 
 fn valid(datatype: c_int, op: c_int, count: *mut usize, way: AtomicWay) -> c_int {
