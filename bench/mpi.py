@@ -4,7 +4,8 @@ interface: libfabric's `tcp` does not start in MPICH where it is told which othe
 
 Open MPI does not take libfabric's `shm` provider, which reaches one host only, so that its rows have the
 library's own way alone. HPC Challenge is Debian's, over Debian's Open MPI. polyduct's rows have all settings
-of `polyduct mpi`, those of malloc among them; the others have none. Needs what `make test-mpi` installs.
+of `polyduct mpi`, those of malloc among them; the others have none, but where memory counts a second ratio is of
+the library's own way with these settings of malloc. Needs what `make test-mpi` installs.
 Prints a table, or with --json its rows.
 """
 
@@ -21,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +39,34 @@ COMMAND = str(Path(sys.executable).with_name("polyduct"))
 HPCC = {"MPIFFT_Gflops": "MPIFFT", "PTRANS_GBs": "PTRANS", "MPIRandomAccess_GUPs": "RandomAccess"}
 
 
+#: Open MPI's launchers ask for it where root starts them.
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@cache
+def settings(library: str) -> dict[str, str]:
+    """What `polyduct mpi` tells the launcher."""
+    launcher = ROOT / f".venv-{library}" / "bin" / "mpirun"
+    ask = [COMMAND, "mpi", "--explain", "--json", str(launcher)]
+    done = subprocess.run(ask, env={**os.environ, **ROOT_MAY}, capture_output=True, text=True, check=True)
+    environment: dict[str, str] = json.loads(done.stdout)["environment"]
+    return environment
+
+
 def way(library: str, name: str) -> dict[str, str]:
     """What has a library send so."""
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if name == "own":
-        return root
+        return ROOT_MAY
+    if name == "own, malloc":
+        of_malloc = {k: v for k, v in settings(library).items() if k.startswith(("MALLOC_", "GLIBC_"))}
+        return {**ROOT_MAY, **of_malloc}
+    if name == "polyduct":
+        return {**ROOT_MAY, **settings(library)}
     by_libfabric = {
         "mpich": {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
         "openmpi": {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx"},
     }[library]
-    if name != "polyduct":
-        return {**root, **by_libfabric, "FI_PROVIDER": name}
-    launcher = ROOT / f".venv-{library}" / "bin" / "mpirun"
-    ask = [COMMAND, "mpi", "--explain", "--json", str(launcher)]
-    said = subprocess.run(ask, env={**os.environ, **root}, capture_output=True, text=True, check=True).stdout
-    environment: dict[str, str] = json.loads(said)["environment"]
-    return {**root, **environment}
+    return {**ROOT_MAY, **by_libfabric, "FI_PROVIDER": name}
 
 
 def measure(library: str, program: Path, case: str, name: str, ranks: int, **more: str) -> float:
@@ -81,7 +95,7 @@ def hpcc(order: int) -> dict[str, dict[str, float]]:
         with tempfile.TemporaryDirectory() as where:
             text = (ROOT / "tests" / "mpi" / "hpccinf.txt").read_text()
             (Path(where) / "hpccinf.txt").write_text(text.format(order=order, rows=1, columns=2))
-            environment = {**os.environ, **way("debian", "own")}
+            environment = {**os.environ, **ROOT_MAY}
             subprocess.run(
                 words, env=environment, cwd=where, stdout=subprocess.DEVNULL, check=True, timeout=HPCC_LIMIT_S
             )
@@ -183,10 +197,15 @@ def main() -> int:
                 ("allreduce", 1.0, 4),
             ]:  # fmt: skip
                 if is_wanted(case):
-                    found = both(library, program[library], case, {"own": {}, "polyduct": {}}, ranks)
+                    ways: dict[str, dict[str, Any]] = {"own": {}, "own, malloc": {}, "polyduct": {}}
+                    found = both(library, program[library], case, ways, ranks)
                     turned = units[case] == "ms"
-                    each = ratios(found, *(("own", "polyduct") if turned else ("polyduct", "own")))
+                    each, alike = (
+                        ratios(found, *((own, "polyduct") if turned else ("polyduct", own)))
+                        for own in ("own", "own, malloc")
+                    )
                     now = value(case, found["polyduct"])
+                    now += f"; {statistics.median(alike):.2f} with malloc alike"
                     row(library, titles[case], each, "its own way", least, None, now)
             for case in ("latency", "rate"):
                 if not is_wanted(case):

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::AtomicU8;
 use core::time::Duration;
+use std::cell::RefCell;
 
 use rustix::io::Errno;
 
@@ -73,13 +74,15 @@ impl RemoteReader {
         if !is_slow(dst.as_ptr() as usize, there, dst.len()) {
             self.copy(Way::In, dst.as_mut_ptr(), dst.len(), there)?;
         } else {
-            let mut beside = Beside::at(there);
-            let mut done = 0;
-            for piece in dst.chunks_mut(BESIDE) {
-                self.copy(Way::In, beside.part(piece.len()).as_mut_ptr(), piece.len(), there + done)?;
-                copy_in_bits(piece, beside.part(piece.len()));
-                done += piece.len();
-            }
+            beside(there, |beside| {
+                let mut done = 0;
+                for piece in dst.chunks_mut(BESIDE) {
+                    self.copy(Way::In, beside.as_mut_ptr(), piece.len(), there + done)?;
+                    copy_in_bits(piece, beside);
+                    done += piece.len();
+                }
+                Ok(())
+            })?;
         }
         self.lived()
     }
@@ -96,13 +99,15 @@ impl RemoteReader {
         if !is_slow(there, src.as_ptr() as usize, src.len()) {
             self.copy(Way::Out, src.as_ptr().cast_mut(), src.len(), there)?;
         } else {
-            let mut beside = Beside::at(there);
-            let mut done = 0;
-            for piece in src.chunks(BESIDE) {
-                copy_in_bits(beside.part(piece.len()), piece);
-                self.copy(Way::Out, beside.part(piece.len()).as_mut_ptr(), piece.len(), there + done)?;
-                done += piece.len();
-            }
+            beside(there, |beside| {
+                let mut done = 0;
+                for piece in src.chunks(BESIDE) {
+                    copy_in_bits(beside, piece);
+                    self.copy(Way::Out, beside.as_mut_ptr(), piece.len(), there + done)?;
+                    done += piece.len();
+                }
+                Ok(())
+            })?;
         }
         self.lived()
     }
@@ -280,32 +285,33 @@ fn is_slow(to: usize, from: usize, len: usize) -> bool {
 }
 
 const PAGE: usize = 4096;
-/// Bytes that go through memory beside at once: they stay in a core's own cache.
-const BESIDE: usize = 32 << 10;
-
-/// Copies between two slices of one length, in pieces for which `memcpy` does not take that instruction.
-fn copy_in_bits(to: &mut [u8], from: &[u8]) {
-    to.chunks_mut(BIT).zip(from.chunks(BIT)).for_each(|(to, from)| to.copy_from_slice(from));
-}
-
+/// Bytes that go through memory beside at once: they stay in a core's own cache, and are so many that the calls of
+/// the system do not count.
+const BESIDE: usize = 128 << 10;
+/// The most that is copied at once by vectors, and not by that instruction, in `memcpy`.
 const BIT: usize = 2048;
 
-/// Memory that lies in its page as other memory does, through which a copy goes that would be [slow](is_slow).
-struct Beside {
-    memory: Vec<u8>,
-    start: usize,
+/// Copies what both slices have room for.
+fn copy_in_bits(to: &mut [u8], from: &[u8]) {
+    let bits = to.chunks_mut(BIT).zip(from.chunks(BIT));
+    bits.for_each(|(to, from)| {
+        let n = to.len().min(from.len());
+        to[..n].copy_from_slice(&from[..n]);
+    });
 }
 
-impl Beside {
-    fn at(place: usize) -> Beside {
-        let memory = vec![0; BESIDE + PAGE];
-        let start = place.wrapping_sub(memory.as_ptr() as usize) % PAGE;
-        Beside { memory, start }
-    }
+thread_local! {
+    static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
-    fn part(&mut self, len: usize) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + len]
-    }
+/// [`BESIDE`] bytes that lie in their page as `place` does, through which a copy goes that would be
+/// [slow](is_slow).
+fn beside(place: usize, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    MEMORY.with_borrow_mut(|memory| {
+        memory.resize(BESIDE + PAGE, 0);
+        let start = place.wrapping_sub(memory.as_ptr() as usize) % PAGE;
+        copy(&mut memory[start..start + BESIDE])
+    })
 }
 
 /// The two lists hold the same bytes in the same order, cut independently.

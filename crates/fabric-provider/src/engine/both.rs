@@ -3,7 +3,7 @@
 //! The side that fetches tells the other, which may be in a call of the program's and have nothing to do: it then
 //! stores pieces itself. See [`polyduct_message::link::shm::Share`].
 
-use super::long::{Of, Pull, Step};
+use super::long::{Of, Pull, Step, PIECE};
 use super::wire::{self, Kind, Remote, READS};
 use super::{Engine, Op, Shared, State, What};
 use crate::abi;
@@ -20,7 +20,7 @@ const HELPED: usize = 64;
 
 /// Bytes of the pieces of a copy: several for each end, and not so few that the system calls count.
 fn piece(len: usize) -> usize {
-    (len / 8).next_multiple_of(4096).clamp(PIECES.0, PIECES.1)
+    (len / 4).next_multiple_of(4096).clamp(PIECES.0, PIECES.1)
 }
 
 /// Where the piece of this number lies, and its bytes.
@@ -57,28 +57,35 @@ pub struct Push {
 }
 
 impl Engine {
-    /// Fetches a piece of a copy on which both work. `None`: it is none.
+    /// Fetches pieces of a copy on which both work. `None`: it is none.
     pub(super) fn pull_both(&mut self, pull: &mut Pull) -> Option<Step> {
         if let (Both::No, 0, LEAST..) = (&pull.both, pull.done, pull.len) {
-            self.ask_for_help(pull);
+            if self.ask_for_help(pull) {
+                // The question goes before the first piece is copied.
+                return Some(Step::Later);
+            }
         }
         let len = pull.len;
-        let (helped, ends) = match &mut pull.both {
-            Both::No | Both::Never => return None,
-            Both::Ends(share) => (share.helped(), true),
-            Both::Yes(share) => match share.take() {
-                None => (share.helped(), false),
-                Some(number) => {
-                    let (at, n) = part(len, number);
-                    if !self.fetch(pull, at, n) {
-                        if let Both::Yes(mut share) = std::mem::replace(&mut pull.both, Both::Never) {
-                            share.end();
-                            pull.both = Both::Ends(share);
-                        }
-                    }
-                    return Some(Step::Later);
+        let mut fetched = 0;
+        let (helped, ends) = loop {
+            let taken = match &mut pull.both {
+                Both::No | Both::Never => return None,
+                Both::Ends(share) => break (share.helped(), true),
+                Both::Yes(share) => match share.take() {
+                    None => break (share.helped(), false),
+                    Some(number) => part(len, number),
+                },
+            };
+            if !self.fetch(pull, taken.0, taken.1) {
+                if let Both::Yes(mut share) = std::mem::replace(&mut pull.both, Both::Never) {
+                    share.end();
+                    pull.both = Both::Ends(share);
                 }
-            },
+            }
+            fetched += taken.1;
+            if fetched >= PIECE {
+                return Some(Step::Later);
+            }
         };
         match (helped, ends) {
             (Helped::NotYet, _) => Some(Step::Waits),
@@ -92,19 +99,20 @@ impl Engine {
         }
     }
 
-    fn ask_for_help(&mut self, pull: &mut Pull) {
+    /// Tells the other end that it may help, if it may. Returns whether it is told.
+    fn ask_for_help(&mut self, pull: &mut Pull) -> bool {
         // Not before it is known that its memory can be copied.
         let peer = self.state.peer(pull.from);
         if !peer.is_copied || peer.helps_not || self.endpoint.is_itself(pull.from) {
-            return;
+            return false;
         }
         let pieces = pull.len.div_ceil(piece(pull.len)) as u32;
-        let Some(share) = self.endpoint.share(pull.from, pieces) else { return };
+        let Some(share) = self.endpoint.share(pull.from, pieces) else { return false };
         let (number, flags, read) = match pull.of {
             Of::Offer(number) | Of::Put(number) => (number, 0, None),
             Of::Get(number) => match self.state.ops.get(number) {
                 Some(Op { what: What::Get { remote, .. }, .. }) => (number, READS, Some(*remote)),
-                _ => return,
+                _ => return false,
             },
         };
         let nothing = Remote { key: 0, offset: 0, len: 0, address: 0 };
@@ -113,29 +121,35 @@ impl Engine {
         let ShareTicket { at, turn, .. } = share.ticket();
         self.state.say(pull.from, wire::head(Kind::Help, flags, [number, at, turn, 0]), &remote);
         pull.both = Both::Yes(share);
+        true
     }
 
-    /// Stores a piece of each copy that this side helps with.
+    /// Stores pieces of each copy that this side helps with.
     pub(super) fn push(&mut self) {
         let Engine { endpoint, state } = self;
         let mut at = 0;
         while let Some(push) = state.pushes.get_mut(at) {
-            let helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
-            let taken = helper.and_then(|mut helper| helper.take().map(|number| (helper, number)));
-            let Some((helper, number)) = taken else {
-                state.pushes.swap_remove(at);
-                continue;
+            let mut helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
+            let mut stored = 0;
+            let is_over = loop {
+                let taken = helper.as_mut().and_then(|helper| Some((helper.take()?, helper)));
+                let Some((number, helper)) = taken else { break true };
+                let (start, n) = part(push.len, number);
+                // SAFETY: of an operation of the program's that is not over, or of registered memory: a copy of
+                // either that ends is taken out of this list.
+                let bytes = unsafe { core::slice::from_raw_parts(push.bytes.add(start), n) };
+                let is_stored = endpoint.store(push.to, bytes, push.address + start as u64);
+                helper.done(is_stored);
+                stored += n;
+                if !is_stored || stored >= PIECE {
+                    break !is_stored;
+                }
             };
-            let (start, n) = part(push.len, number);
-            // SAFETY: of an operation of the program's that is not over, or of registered memory: a copy of
-            // either that ends is taken out of this list.
-            let bytes = unsafe { core::slice::from_raw_parts(push.bytes.add(start), n) };
-            let is_stored = endpoint.store(push.to, bytes, push.address + start as u64);
-            helper.done(is_stored);
-            push.helper = Some(helper);
-            match is_stored {
-                true => at += 1,
-                false => drop(state.pushes.swap_remove(at)),
+            if is_over {
+                state.pushes.swap_remove(at);
+            } else {
+                push.helper = helper;
+                at += 1;
             }
         }
     }

@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
 /// Bytes that are fetched before other things are looked at.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 
 /// Where streams land, by numbers that the senders are told.
 pub type Landings = Arc<Mutex<Slab<Landing>>>;

@@ -64,8 +64,11 @@ impl Cntr {
         let entered = self.core.enter();
         // What is written to memory comes by any endpoint.
         let of_memory = entered.inner.shared.registry.is_counting(self.index);
-        entered.inner.progress(|ep| of_memory || uses(ep, self.index));
-        entered.inner.shared.counts[self.index].unwrap_or_default()
+        let found = entered.inner.progress(|ep| of_memory || uses(ep, self.index));
+        let count = entered.inner.shared.counts[self.index].unwrap_or_default();
+        drop(entered);
+        self.core.patience.looked(found);
+        count
     }
 
     fn change(&self, change: impl FnOnce(&mut Count)) -> c_int {

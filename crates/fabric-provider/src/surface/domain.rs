@@ -1,5 +1,6 @@
 //! Domains.
 
+use super::patience::Patience;
 use super::{av, border, cntr, cq, ep, fid_ops, give, mr, object, Core, Inner};
 use crate::abi::{self, AtomicAttr, DomainFid, DomainOps, FabricFid, Fid, FidOps, Info};
 use crate::engine::{self, AtomicWay};
@@ -61,6 +62,7 @@ pub unsafe extern "C" fn open2(
             lock: (safe || !alone).then(|| Mutex::new(())),
             inner: UnsafeCell::new(Inner::default()),
             virtual_addresses: attr.mr_mode == abi::MR_BASIC,
+            patience: Patience::default(),
         });
         let fid = Fid { class: abi::CLASS_DOMAIN, context, ops: &raw const FID };
         let fid = DomainFid { fid, ops: &raw const OPS, mr: &raw const mr::OPS };

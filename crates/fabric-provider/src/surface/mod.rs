@@ -13,6 +13,7 @@ mod eq;
 mod fabric;
 mod mr;
 mod msg;
+mod patience;
 mod rma;
 mod tagged;
 
@@ -21,14 +22,13 @@ pub use fabric::open_fabric;
 use crate::abi::{self, Fid, FidOps};
 use crate::engine::{Engine, Shared};
 use av::Vector;
+use patience::Patience;
 use polyduct_message::endpoint::Number;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Looks that found nothing before others get the processor, and how often they get it then.
-const IDLE: (u32, u32) = (1000, 32);
 /// No peer.
 const NOBODY: Number = Number::MAX - 1;
 
@@ -38,8 +38,6 @@ struct Inner {
     shared: Shared,
     eps: Vec<Option<Box<Ep>>>,
     vectors: Vec<Option<Vector>>,
-    /// Looks that found nothing.
-    idle: u32,
 }
 
 /// An endpoint.
@@ -62,6 +60,7 @@ struct Core {
     inner: UnsafeCell<Inner>,
     /// Addresses in registered memory are those of its owner.
     virtual_addresses: bool,
+    patience: Patience,
 }
 
 // SAFETY: `inner` is used under the lock, or, without one, by one thread at a time, as the program has said.
@@ -92,15 +91,6 @@ impl Inner {
         let mut found = false;
         for ep in eps.iter_mut().flatten().filter(|ep| is_of(ep)) {
             found |= ep.engine.progress(shared);
-        }
-        if found {
-            self.idle = 0;
-        } else {
-            self.idle = self.idle.wrapping_add(1);
-            // Where there are more processes than processors, what is waited for may need this one.
-            if self.idle > IDLE.0 && self.idle.is_multiple_of(IDLE.1) {
-                std::thread::yield_now();
-            }
         }
         found
     }

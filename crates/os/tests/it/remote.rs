@@ -91,10 +91,10 @@ fn runs_beyond_the_destination_are_refused() {
 /// The copy goes another way where the two ends lie a few bytes apart in their pages.
 #[test]
 fn bytes_come_and_go_whole_however_the_two_ends_lie() {
-    const ROOM: usize = 100_000;
+    const ROOM: usize = 300_000;
     let me = RemoteReader::new(std::process::id()).unwrap();
     let source: Vec<u8> = (0..ROOM).map(pattern).collect();
-    for len in [1, 4095, 4096, 4097, 32 << 10, (32 << 10) + 1, (64 << 10) + 33] {
+    for len in [1, 4095, 4096, 4097, 128 << 10, (128 << 10) + 1, (256 << 10) + 33] {
         for (from, to) in (0..70).map(|to| (0, to)).chain((0..70).map(|from| (from, 0))) {
             let mut expected = vec![0xEE; ROOM];
             expected[to..to + len].copy_from_slice(&source[from..from + len]);
