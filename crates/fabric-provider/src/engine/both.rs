@@ -13,14 +13,14 @@ use polyduct_message::Head;
 
 /// From so many bytes on both work on a copy.
 const LEAST: usize = 256 << 10;
-/// The shortest and the longest piece.
-const PIECES: (usize, usize) = (64 << 10, 1 << 20);
+/// The longest piece.
+const PIECES: usize = 1 << 20;
 /// Copies of others that are helped with at a time, of all: more go on without.
 const HELPED: usize = 64;
 
-/// Bytes of the pieces of a copy: several for each end, and not so few that the system calls count.
+/// Bytes of the pieces of a copy: one for each end, up to a limit.
 fn piece(len: usize) -> usize {
-    (len / 4).next_multiple_of(4096).clamp(PIECES.0, PIECES.1)
+    (len / 2).next_multiple_of(4096).min(PIECES)
 }
 
 /// Where the piece of this number lies, and its bytes.
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Stores pieces of each copy that this side helps with.
     pub(super) fn push(&mut self) {
-        let Engine { endpoint, state } = self;
+        let Engine { endpoint, state, .. } = self;
         let mut at = 0;
         while let Some(push) = state.pushes.get_mut(at) {
             let mut helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
@@ -220,11 +220,11 @@ mod tests {
             let pieces = len.div_ceil(piece(len)) as u32;
             let end = (0..pieces).fold(0, |end, number| {
                 let (start, n) = part(len, number);
-                assert!(start == end && n > 0 && n <= PIECES.1, "{len}: piece {number}");
+                assert!(start == end && n > 0 && n <= PIECES, "{len}: piece {number}");
                 start + n
             });
             assert_eq!(end, len);
-            assert!(pieces >= 4, "{len}");
+            assert!(pieces >= 2, "{len}");
         }
     }
 }

@@ -173,7 +173,7 @@ impl Engine {
 
     /// Sends more of the streams to a peer.
     pub(super) fn flush_streams(&mut self, shared: &mut Shared, to: Number) {
-        let Engine { endpoint, state } = self;
+        let Engine { endpoint, state, .. } = self;
         while let Some(streaming) = state.peers[to as usize].streams.front_mut() {
             // SAFETY: its operation is not over before the other end has all.
             match unsafe { endpoint.stream(to, &mut streaming.stream, streaming.bytes) } {

@@ -251,6 +251,8 @@ struct Peer {
 pub struct Engine {
     endpoint: Endpoint<Buffer>,
     state: State,
+    /// Those of the state.
+    landings: Landings,
 }
 
 struct State {
@@ -310,7 +312,7 @@ impl Engine {
             tagged: Matching::default(),
             plain: Matching::default(),
             ops: Slab::default(),
-            landings,
+            landings: landings.clone(),
             peers: Vec::new(),
             busy: Vec::new(),
             pulls: VecDeque::new(),
@@ -321,7 +323,7 @@ impl Engine {
             failures: 0,
             missed: None,
         };
-        Ok(Engine { endpoint, state })
+        Ok(Engine { endpoint, state, landings })
     }
 
     /// Where it is.
@@ -390,15 +392,21 @@ impl Engine {
     /// Does what there is to do. Returns whether something was.
     #[inline]
     pub fn progress(&mut self, shared: &mut Shared) -> bool {
-        if !self.state.has_room(shared) {
-            return false;
-        }
-        let Engine { endpoint, state } = self;
-        let landings = state.landings.clone();
+        // The first is what most looks of a program that waits come to.
+        !self.is_idle() && self.state.has_room(shared) && self.go_through(shared)
+    }
+
+    #[inline]
+    fn is_idle(&mut self) -> bool {
+        !self.state.has_work() && self.state.missed.is_none() && self.endpoint.is_idle()
+    }
+
+    fn go_through(&mut self, shared: &mut Shared) -> bool {
+        let Engine { endpoint, state, landings } = self;
         let cell = std::cell::RefCell::new((state, shared));
         let found = endpoint.poll(
             &mut |from, m| {
-                let mut known = lock(&landings);
+                let mut known = lock(landings);
                 let landing = known.get(m.head.args[0])?;
                 match wire::kind(&m.head) {
                     Some(wire::Kind::Land) if landing.from == from => landing.buffer(m.len),
@@ -479,7 +487,7 @@ impl Engine {
             self.endpoint.cut(to);
             return true;
         }
-        let Engine { endpoint, state } = self;
+        let Engine { endpoint, state, .. } = self;
         while let Some((head, payload)) = state.peers[to as usize].says.front() {
             match endpoint.send(to, *head, payload) {
                 Sent::All => drop(state.peers[to as usize].says.pop_front()),

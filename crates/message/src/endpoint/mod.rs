@@ -295,6 +295,17 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
     }
 
+    /// Whether there is nothing to do for certain, as it is for most looks of one who waits: nothing has come and
+    /// nobody is gone, of endpoints of this host alone. If so, that was a look as [`poll`](Endpoint::poll) is one.
+    #[inline]
+    pub fn is_idle(&mut self) -> bool {
+        self.net.is_none()
+            && self.itself.is_empty()
+            && self.gone.is_empty()
+            && !self.door.as_ref().is_some_and(Door::has_news)
+            && self.inward.iter_mut().all(|inward| inward.is_broken || inward.receiver.is_idle())
+    }
+
     /// Handles what has come. Returns how much that was. `give` and `deliver` are as of
     /// [`Receiver::poll`], with who sent it.
     #[inline]

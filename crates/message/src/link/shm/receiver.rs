@@ -134,11 +134,10 @@ impl<B: AsMut<[u8]>> Receiver<B> {
         give: &mut impl FnMut(&Incoming) -> Option<B>,
         deliver: &mut impl FnMut(&Incoming, Payload<'_, B>) -> bool,
     ) -> Result<usize, LinkError> {
-        let [high, low] = &mut self.rings;
-        if !high.has_next() && !low.has_next() {
-            self.be_idle();
+        if self.is_idle() {
             return Ok(0);
         }
+        let [high, low] = &mut self.rings;
         for ring in [&mut *high, &mut *low] {
             ring.behind = self.ahead == AT_ONCE && ring.is_behind();
         }
@@ -166,6 +165,16 @@ impl<B: AsMut<[u8]>> Receiver<B> {
             _ => self.idle = 0,
         }
         Ok(records)
+    }
+
+    /// Whether nothing has come. If so, that was a look as [`poll`](Receiver::poll) is one.
+    #[inline]
+    pub fn is_idle(&mut self) -> bool {
+        let is_idle = !self.rings.iter().any(Inward::has_next);
+        if is_idle {
+            self.be_idle();
+        }
+        is_idle
     }
 
     /// Nothing has come. Senders are told of room at the first such look, and asked at every few whether they
