@@ -36,8 +36,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median of what a case takes, of several rounds, as rank 0 sees it. Those before, in which memory comes from
- * the system, do not count. */
+/* The median of what a case takes, of several rounds, as rank 0 sees it. Those before, in which memory comes
+ * from the system, do not count. */
 static double median_of(double (*round)(void *), void *with) {
     enum { BEFORE = 8, ROUNDS = 9 };
     double took[ROUNDS];

@@ -51,9 +51,10 @@ enum Library {
 const OUTER: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"];
 
 /// How a process has its memory from glibc, unless somebody has said that. It keeps what it has freed: the
-/// libraries copy what does not lie in one piece into memory that they ask for with each message, and its pages
-/// would be cleared each time. glibc does the same by itself, with half of the second, in a process that has once
-/// freed 32 MiB. And it asks for huge pages, of which the kernel copies from process to process twice as fast.
+/// libraries copy what does not lie in one piece into memory that they ask for with each message, and its
+/// pages would be cleared each time. glibc does the same by itself, with half of the second, in a process
+/// that has once freed 32 MiB. And it asks for huge pages, of which the kernel copies from process to
+/// process twice as fast.
 const MEMORY: [(&str, &str); 3] = [
     ("MALLOC_MMAP_THRESHOLD_", "33554432"),
     ("MALLOC_TRIM_THRESHOLD_", "134217728"),
@@ -156,8 +157,8 @@ impl Settings {
             BTreeMap::from([("FI_PROVIDER_PATH", folder), ("FI_PROVIDER", "polyduct".to_owned())]);
         let is_said =
             |name: &str| std::env::var_os(name).is_some() || beside.iter().any(|(said, _)| said == name);
-        let kept = MEMORY.iter().filter(|(name, _)| !is_said(name));
-        let own = library.own().iter().chain(kept);
+        let memory = MEMORY.iter().filter(|(name, _)| !is_said(name));
+        let own = library.own().iter().chain(memory);
         environment.extend(own.map(|(name, value)| (*name, (*value).to_owned())));
         Ok(Settings { library, version, environment })
     }

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::AtomicU8;
 use core::time::Duration;
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use rustix::io::Errno;
 
@@ -285,8 +285,8 @@ fn is_slow(to: usize, from: usize, len: usize) -> bool {
 }
 
 const PAGE: usize = 4096;
-/// Bytes that go through memory beside at once: they stay in a core's own cache, and are so many that the calls of
-/// the system do not count.
+/// Bytes that go through memory beside at once: they stay in a core's own cache, and are so many that the
+/// calls of the system do not count.
 const BESIDE: usize = 128 << 10;
 /// The most that is copied at once by vectors, and not by that instruction, in `memcpy`.
 const BIT: usize = 2048;
@@ -301,17 +301,19 @@ fn copy_in_bits(to: &mut [u8], from: &[u8]) {
 }
 
 thread_local! {
-    static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static MEMORY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// [`BESIDE`] bytes that lie in their page as `place` does, through which a copy goes that would be
 /// [slow](is_slow).
 fn beside(place: usize, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-    MEMORY.with_borrow_mut(|memory| {
-        memory.resize(BESIDE + PAGE, 0);
-        let start = place.wrapping_sub(memory.as_ptr() as usize) % PAGE;
-        copy(&mut memory[start..start + BESIDE])
-    })
+    // A thread that is about to end has none that it keeps.
+    let mut memory = MEMORY.try_with(Cell::take).unwrap_or_default();
+    memory.resize(BESIDE + PAGE, 0);
+    let start = place.wrapping_sub(memory.as_ptr() as usize) % PAGE;
+    let copied = copy(&mut memory[start..start + BESIDE]);
+    let _ = MEMORY.try_with(|kept| kept.set(memory));
+    copied
 }
 
 /// The two lists hold the same bytes in the same order, cut independently.

@@ -3,8 +3,8 @@
 use super::matching::{Arrived, Body};
 use super::pieces::MOST;
 use super::wire::{self, Kind, Offer, HAS_DATA};
-use super::{Shared, State, What};
-use polyduct_message::endpoint::Number;
+use super::{Shared, State, What, EAGER_BYTES, EAGER_MESSAGES};
+use polyduct_message::endpoint::{Number, SHORT_BYTES};
 use polyduct_message::Head;
 
 impl State {
@@ -20,11 +20,24 @@ impl State {
                         self.receive_bytes(shared, tagged, &posted, &arrived, bytes);
                         self.owe(from, bytes.len() as u64);
                     }
-                    None => self.matching(tagged).keep(arrived, Body::keep(bytes)),
+                    None => self.keep(tagged, arrived, || Body::keep(bytes)),
                 }
             }
             _ => self.arrive_other(shared, kind, from, head, bytes),
         }
+    }
+
+    /// Keeps a message until it is received, unless its sender has more kept here than it may.
+    fn keep(&mut self, tagged: bool, arrived: Arrived, body: impl FnOnce() -> Body) {
+        let peer = self.peer(arrived.from);
+        if peer.held_messages >= EAGER_MESSAGES || peer.held_bytes >= EAGER_BYTES + SHORT_BYTES as u64 {
+            peer.broke = true;
+            return self.list(arrived.from);
+        }
+        let body = body();
+        peer.held_messages += 1;
+        peer.held_bytes += body.bytes(arrived.len).map_or(0, |bytes| bytes.len() as u64);
+        self.matching(tagged).keep(arrived, body);
     }
 
     fn arrive_other(&mut self, shared: &mut Shared, kind: Kind, from: Number, head: &Head, bytes: &[u8]) {
@@ -42,7 +55,7 @@ impl State {
                     Some(posted) => {
                         self.receive_offered(shared, tagged, &posted, &arrived, &Body::Offered(offer))
                     }
-                    None => self.matching(tagged).keep(arrived, Body::Offered(offer)),
+                    None => self.keep(tagged, arrived, || Body::Offered(offer)),
                 }
             }
             Kind::Take => self.stream(from, [a, b, c, d]),

@@ -18,9 +18,15 @@ const PIECES: usize = 1 << 20;
 /// Copies of others that are helped with at a time, of all: more go on without.
 const HELPED: usize = 64;
 
-/// Bytes of the pieces of a copy: one for each end, up to a limit.
+/// Bytes of the pieces of a copy, the last of which may be shorter. There are as many for either end, where
+/// they are few.
 fn piece(len: usize) -> usize {
-    (len / 2).next_multiple_of(4096).min(PIECES)
+    len.div_ceil(2 * len.div_ceil(2 * PIECES)).next_multiple_of(4096)
+}
+
+/// How many there are.
+fn pieces(len: usize) -> u32 {
+    len.div_ceil(piece(len)) as u32
 }
 
 /// Where the piece of this number lies, and its bytes.
@@ -106,8 +112,7 @@ impl Engine {
         if !peer.is_copied || peer.helps_not || self.endpoint.is_itself(pull.from) {
             return false;
         }
-        let pieces = pull.len.div_ceil(piece(pull.len)) as u32;
-        let Some(share) = self.endpoint.share(pull.from, pieces) else { return false };
+        let Some(share) = self.endpoint.share(pull.from, pieces(pull.len)) else { return false };
         let (number, flags, read) = match pull.of {
             Of::Offer(number) | Of::Put(number) => (number, 0, None),
             Of::Get(number) => match self.state.ops.get(number) {
@@ -118,16 +123,16 @@ impl Engine {
         let nothing = Remote { key: 0, offset: 0, len: 0, address: 0 };
         let remote =
             Remote { len: pull.len as u64, address: pull.to as u64, ..read.unwrap_or(nothing) }.to_bytes();
-        let ShareTicket { at, turn, .. } = share.ticket();
-        self.state.say(pull.from, wire::head(Kind::Help, flags, [number, at, turn, 0]), &remote);
+        let ShareTicket { at, turn, pieces } = share.ticket();
+        self.state.say(pull.from, wire::head(Kind::Help, flags, [number, at, turn, pieces]), &remote);
         pull.both = Both::Yes(share);
         true
     }
 
-    /// Stores pieces of each copy that this side helps with.
-    pub(super) fn push(&mut self) {
+    /// Stores pieces of each copy that this side helps with. Returns whether there was one.
+    pub(super) fn push(&mut self) -> bool {
         let Engine { endpoint, state, .. } = self;
-        let mut at = 0;
+        let (mut at, moved) = (0, !state.pushes.is_empty());
         while let Some(push) = state.pushes.get_mut(at) {
             let mut helper = push.helper.take().or_else(|| endpoint.help(push.to, push.ticket));
             let mut stored = 0;
@@ -135,8 +140,8 @@ impl Engine {
                 let taken = helper.as_mut().and_then(|helper| Some((helper.take()?, helper)));
                 let Some((number, helper)) = taken else { break true };
                 let (start, n) = part(push.len, number);
-                // SAFETY: of an operation of the program's that is not over, or of registered memory: a copy of
-                // either that ends is taken out of this list.
+                // SAFETY: of an operation of the program's that is not over, or of registered memory: a copy
+                // of either that ends is taken out of this list.
                 let bytes = unsafe { core::slice::from_raw_parts(push.bytes.add(start), n) };
                 let is_stored = endpoint.store(push.to, bytes, push.address + start as u64);
                 helper.done(is_stored);
@@ -152,6 +157,7 @@ impl Engine {
                 at += 1;
             }
         }
+        moved
     }
 }
 
@@ -159,7 +165,7 @@ impl State {
     /// A peer copies bytes of this side's, and may be helped.
     pub(super) fn help_here(&mut self, shared: &Shared, from: Number, head: &Head, bytes: &[u8]) {
         let Some((remote, _)) = Remote::split(bytes) else { return };
-        let ([number, at, turn, _], Ok(len)) = (head.args, usize::try_from(remote.len)) else { return };
+        let ([number, at, turn, said], Ok(len)) = (head.args, usize::try_from(remote.len)) else { return };
         let found = match head.handler.0 & READS {
             0 => self.ops.get(number).and_then(|op| match op.what {
                 What::Offered { bytes, len: most } | What::Put { bytes, len: most } => {
@@ -178,10 +184,15 @@ impl State {
             }
         };
         let Some((bytes, of, key)) = found else { return };
-        if len < LEAST || self.pushes.len() >= HELPED || remote.address.checked_add(remote.len).is_none() {
+        let ends_somewhere = remote.address.checked_add(remote.len).is_some();
+        if len < LEAST || self.pushes.len() >= HELPED || !ends_somewhere {
             return;
         }
-        let pieces = len.div_ceil(piece(len)) as u32;
+        // Another version of this library may divide otherwise, and then goes without.
+        let pieces = pieces(len);
+        if said != pieces {
+            return;
+        }
         let ticket = ShareTicket { at, turn, pieces };
         self.pushes.push(Push {
             to: from,
@@ -216,15 +227,18 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_copy_without_a_gap() {
-        for len in [LEAST, LEAST + 1, 512 << 10, (1 << 20) - 7, 1 << 20, 16 << 20, (16 << 20) + 1, 1 << 32] {
-            let pieces = len.div_ceil(piece(len)) as u32;
+        let near = |len: usize| [len - 1, len, len + 1];
+        for len in
+            [LEAST + 1, 512 << 10, 1 << 20, 2 << 20, 3 << 20, 16 << 20, 1 << 32].into_iter().flat_map(near)
+        {
+            let pieces = pieces(len);
             let end = (0..pieces).fold(0, |end, number| {
                 let (start, n) = part(len, number);
                 assert!(start == end && n > 0 && n <= PIECES, "{len}: piece {number}");
                 start + n
             });
             assert_eq!(end, len);
-            assert!(pieces >= 2, "{len}");
+            assert!(pieces.is_multiple_of(2) || pieces > 64, "{len}: as many for either end");
         }
     }
 }

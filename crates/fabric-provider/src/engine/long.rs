@@ -13,7 +13,7 @@ use polyduct_message::Head;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-/// Bytes that are fetched before other things are looked at.
+/// So many bytes are fetched at least before other things are looked at.
 pub(super) const PIECE: usize = 1 << 20;
 
 /// Where streams land, by numbers that the senders are told.
@@ -112,9 +112,9 @@ pub(super) enum Step {
 }
 
 impl Engine {
-    /// Fetches what is offered: a piece of the first that is not all here.
-    pub(super) fn pull(&mut self, shared: &mut Shared) {
-        let mut at = 0;
+    /// Fetches what is offered: a piece of the first that is not all here. Returns whether there was one.
+    pub(super) fn pull(&mut self, shared: &mut Shared) -> bool {
+        let (mut at, mut moved) = (0, false);
         while let Some(mut pull) = self.state.pulls.remove(at) {
             match self.pull_some(&mut pull) {
                 Step::Over => {
@@ -125,13 +125,19 @@ impl Engine {
                     let unit = self.endpoint.unit_of(pull.from);
                     self.state.have_streamed(shared, pull, unit);
                 }
-                Step::Later => return self.state.pulls.insert(at, pull),
+                Step::Later => {
+                    self.state.pulls.insert(at, pull);
+                    return true;
+                }
                 Step::Waits => {
                     self.state.pulls.insert(at, pull);
                     at += 1;
+                    continue;
                 }
             }
+            moved = true;
         }
+        moved
     }
 
     fn pull_some(&mut self, pull: &mut Pull) -> Step {

@@ -225,6 +225,9 @@ struct Peer {
     /// What it keeps of this one's messages.
     kept_messages: u32,
     kept_bytes: u64,
+    /// What this one keeps of its messages.
+    held_messages: u32,
+    held_bytes: u64,
     /// What was received of its messages and is not said yet.
     owed_messages: u32,
     owed_bytes: u64,
@@ -389,7 +392,7 @@ impl Engine {
         self.state.withdraw(key)
     }
 
-    /// Does what there is to do. Returns whether something was.
+    /// Does what there is to do. Returns whether something was, and was not left waiting for the other end.
     #[inline]
     pub fn progress(&mut self, shared: &mut Shared) -> bool {
         // The first is what most looks of a program that waits come to.
@@ -431,31 +434,34 @@ impl Engine {
             },
         );
         let (state, shared) = cell.into_inner();
-        let more = state.has_work();
-        if more || found > 0 {
-            self.go_on(shared);
-        }
+        let goes_on = found > 0 || state.has_work();
+        let moved = goes_on && self.go_on(shared);
         let gone = self.endpoint.take_gone();
         if let Some(gone) = gone {
             self.state.lose(shared, gone);
         }
         self.tell_missed();
-        found > 0 || more || gone.is_some()
+        found > 0 || moved || gone.is_some()
     }
 
-    /// Fetches and sends what waits.
-    fn go_on(&mut self, shared: &mut Shared) {
-        self.pull(shared);
-        self.push();
+    /// Fetches and sends what waits. Returns whether any of it could be.
+    fn go_on(&mut self, shared: &mut Shared) -> bool {
+        let (pulled, pushed) = (self.pull(shared), self.push());
+        let mut moved = pulled || pushed;
         let mut at = 0;
         while let Some(&number) = self.state.busy.get(at) {
-            if self.flush(shared, number) {
-                self.state.peers[number as usize].listed = false;
+            let is_over = self.flush(shared, number);
+            let peer = &mut self.state.peers[number as usize];
+            // Of a stream parts go.
+            moved |= is_over || !peer.streams.is_empty();
+            if is_over {
+                peer.listed = false;
                 self.state.busy.swap_remove(at);
             } else {
                 at += 1;
             }
         }
+        moved
     }
 
     /// Sends what waits and fetches what was matched, for an endpoint that is about to end.
@@ -482,7 +488,7 @@ impl Engine {
     /// Sends what waits to a peer, as far as there is room. Returns whether nothing waits any more.
     fn flush(&mut self, shared: &mut Shared, to: Number) -> bool {
         if std::mem::take(&mut self.state.peers[to as usize].broke) {
-            tracing::warn!(peer = to, "an endpoint asks without end and takes no answer");
+            tracing::warn!(peer = to, "an endpoint sends or asks without end");
             // It is told as gone next.
             self.endpoint.cut(to);
             return true;

@@ -194,6 +194,7 @@ impl State {
 
     /// A message that was kept is received.
     fn take(&mut self, shared: &mut Shared, tagged: bool, posted: Posted, found: Unexpected) {
+        self.let_go(&found);
         let Unexpected { arrived, body, .. } = found;
         match body.bytes(arrived.len) {
             Some(bytes) => {
@@ -266,7 +267,15 @@ impl State {
         self.pulls.push_back(Pull { after: Some(after), lacking, here, lists, ..pull });
     }
 
+    /// A message was kept, and is no more.
+    fn let_go(&mut self, Unexpected { arrived, body, .. }: &Unexpected) {
+        let peer = self.peer(arrived.from);
+        peer.held_messages -= 1;
+        peer.held_bytes -= body.bytes(arrived.len).map_or(0, |bytes| bytes.len() as u64);
+    }
+
     fn throw_away(&mut self, found: Unexpected) {
+        self.let_go(&found);
         let Arrived { from, len, .. } = found.arrived;
         match found.body {
             Body::Offered(offer) => {

@@ -13,7 +13,7 @@
 //! | `Got` | number (0), error (1), address (2, 3) or 0 | the bytes where they are few |
 //! | `Atomic` | number (0), type and operation (1), data (2) | [`Remote`], operands, what to compare with |
 //! | `Done` | number (0), error (1) | what was there before, of an atomic |
-//! | `Help` | offer, or write (0), ticket of the copy (1, 2) | [`Remote`]: of a read, what is read; where it goes |
+//! | `Help` | offer, or write (0), ticket of the copy (1-3) | [`Remote`]: what is read, of a read; where to |
 //!
 //! The upper bits of the handler say whether there is data, and what kind of an atomic it is.
 

@@ -100,12 +100,13 @@ unsafe extern "C" fn readfrom(cq: *mut CqFid, to: *mut c_void, count: usize, fro
         let cq = unsafe { object::<Cq>(cq) };
         let entered = cq.core.enter();
         let is_empty = entered.inner.shared.queues[cq.index].as_ref().is_some_and(Queue::is_empty);
-        let found = !is_empty || entered.inner.progress(|ep| uses(ep, cq.index));
+        let moved = is_empty && entered.inner.progress(|ep| uses(ep, cq.index));
         let Some(queue) = &mut entered.inner.shared.queues[cq.index] else { return -(abi::EINVAL as isize) };
         // SAFETY: the caller's.
         let read = unsafe { queue.read(to, count, from) };
         drop(entered);
-        cq.core.patience.looked(found);
+        // A probe that finds nothing is an error in the queue, and no find.
+        cq.core.patience.looked(moved || read > 0);
         read
     })
 }

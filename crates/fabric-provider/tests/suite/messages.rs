@@ -109,7 +109,7 @@ fn long_messages_arrive_whole_while_both_ends_work_on_them() {
     let (a, b, to_b, to_a) = pair();
     let exchange = |mut node: Node, peer: u64, (mine, theirs): (u64, u64)| {
         for round in 0..4 {
-            let len = |n: usize| [256 << 10, (1 << 20) + 13, 300_001, 5 << 20][(n + round) % 4];
+            let len = |n: usize| [(256 << 10) + 1, (1 << 20) + 13, 300_001, 3 << 20][(n + round) % 4];
             let seed = |who: u64, n: usize| who * 1000 + (n + round * AT_ONCE) as u64;
             let mut got: Vec<_> = (0..AT_ONCE).map(|n| vec![0; len(n)]).collect();
             let sent: Vec<_> = (0..AT_ONCE).map(|n| bytes(seed(mine, n), len(n))).collect();

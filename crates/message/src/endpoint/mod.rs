@@ -295,8 +295,9 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
     }
 
-    /// Whether there is nothing to do for certain, as it is for most looks of one who waits: nothing has come and
-    /// nobody is gone, of endpoints of this host alone. If so, that was a look as [`poll`](Endpoint::poll) is one.
+    /// Whether there is nothing to do for certain, as it is for most looks of one who waits: nothing has come
+    /// and nobody is gone, of endpoints of this host alone. If so, that was a look as
+    /// [`poll`](Endpoint::poll) is one.
     #[inline]
     pub fn is_idle(&mut self) -> bool {
         self.net.is_none()
