@@ -12,6 +12,10 @@ impl State {
     #[inline]
     pub(super) fn arrive(&mut self, shared: &mut Shared, from: Number, head: &Head, bytes: &[u8]) {
         let Some(kind) = wire::kind(head) else { return };
+        if self.peer(from).gone {
+            // It was cut off, and goes on over the network.
+            return;
+        }
         match kind {
             Kind::Tagged | Kind::Plain => {
                 let (tagged, arrived) = (kind == Kind::Tagged, arrived(from, head, bytes.len()));
