@@ -40,7 +40,7 @@ impl State {
         }
         let body = body();
         peer.held_messages += 1;
-        peer.held_bytes += body.bytes(arrived.len).map_or(0, |bytes| bytes.len() as u64);
+        peer.held_bytes += body.held(arrived.len);
         self.matching(tagged).keep(arrived, body);
     }
 

@@ -13,15 +13,13 @@ use polyduct_message::Head;
 
 /// From so many bytes on both work on a copy.
 const LEAST: usize = 256 << 10;
-/// The longest piece.
-const PIECES: usize = 1 << 20;
 /// Copies of others that are helped with at a time, of all: more go on without.
 const HELPED: usize = 64;
 
 /// Bytes of the pieces of a copy, the last of which may be shorter. There are as many for either end, where
 /// they are few.
 fn piece(len: usize) -> usize {
-    len.div_ceil(2 * len.div_ceil(2 * PIECES)).next_multiple_of(4096)
+    len.div_ceil(2 * len.div_ceil(2 * PIECE)).next_multiple_of(4096)
 }
 
 /// How many there are.
@@ -234,7 +232,7 @@ mod tests {
             let pieces = pieces(len);
             let end = (0..pieces).fold(0, |end, number| {
                 let (start, n) = part(len, number);
-                assert!(start == end && n > 0 && n <= PIECES, "{len}: piece {number}");
+                assert!(start == end && n > 0 && n <= PIECE, "{len}: piece {number}");
                 start + n
             });
             assert_eq!(end, len);

@@ -13,7 +13,7 @@ use polyduct_message::Head;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-/// So many bytes are fetched at least before other things are looked at.
+/// So many bytes are fetched at least before other things are looked at, and no piece is longer.
 pub(super) const PIECE: usize = 1 << 20;
 
 /// Where streams land, by numbers that the senders are told.

@@ -72,6 +72,11 @@ impl Body {
         }
     }
 
+    /// How many bytes of a message of this length are kept here.
+    pub fn held(&self, len: usize) -> u64 {
+        self.bytes(len).map_or(0, |bytes| bytes.len() as u64)
+    }
+
     /// The bytes that are here.
     pub fn bytes(&self, len: usize) -> Option<&[u8]> {
         match self {

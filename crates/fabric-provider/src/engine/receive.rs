@@ -271,7 +271,7 @@ impl State {
     fn let_go(&mut self, Unexpected { arrived, body, .. }: &Unexpected) {
         let peer = self.peer(arrived.from);
         peer.held_messages -= 1;
-        peer.held_bytes -= body.bytes(arrived.len).map_or(0, |bytes| bytes.len() as u64);
+        peer.held_bytes -= body.held(arrived.len);
     }
 
     fn throw_away(&mut self, found: Unexpected) {
