@@ -49,7 +49,9 @@ class Pair:
             by = ["-launcher", "ssh", "-launcher-exec", str(self.agent), "-hosts", ",".join(self.names)]
         else:
             hosts = ",".join(f"{name}:{(ranks + 1) // 2}" for name in self.names)
-            by = ["--mca", "plm_rsh_agent", str(self.agent), "--host", hosts, "--map-by", "node"]
+            # Both hosts have the same processors.
+            unbound = ["--map-by", "node", "--bind-to", "none"]
+            by = ["--mca", "plm_rsh_agent", str(self.agent), "--host", hosts, *unbound]
         words = [*NAMED, self.names[0], COMMAND, "mpi", tool(library, "mpirun"), *by, "-n", ranks, *command]
         return self.hosts.start(
             0,

@@ -3,8 +3,10 @@
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::engine::pieces::MOST as PIECES;
 use crate::engine::{POSTED, WAITING};
+use crate::names;
 use polyduct_message::endpoint::{Place, PLACE_BYTES, SHORT_BYTES};
 use std::ffi::{c_char, c_int, CStr};
+use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 
 const NAME: &CStr = c"polyduct";
@@ -53,19 +55,17 @@ const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
 pub unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
-    _service: *const c_char,
-    _flags: u64,
+    service: *const c_char,
+    flags: u64,
     hints: *const Info,
     info: *mut *mut Info,
 ) -> c_int {
     let found = std::panic::catch_unwind(|| {
         // SAFETY: the caller's.
         let hints = unsafe { Hints::of(hints) };
-        // Endpoints are told each other's addresses by whoever starts them, and have no names.
-        match node.is_null() && hints.are_met() {
-            true => Some(hints.answer(version)),
-            false => None,
-        }
+        // SAFETY: as above.
+        let ends = hints.are_met().then(|| unsafe { hints.ends(node, service, flags) })??;
+        Some(hints.answer(version, &ends))
     });
     match found {
         Ok(Some(found)) if !found.is_null() => {
@@ -77,6 +77,13 @@ pub unsafe extern "C" fn getinfo(
         Ok(None) => -abi::ENODATA,
         Err(_) => -abi::EOTHER,
     }
+}
+
+/// Where a program wants to be, and whom it wants to reach.
+struct Ends {
+    /// `None`: anywhere.
+    source: Option<Place>,
+    destination: Option<Place>,
 }
 
 /// What a program asks for, as far as it says.
@@ -153,6 +160,35 @@ impl<'a> Hints<'a> {
             })
     }
 
+    /// Where the program wants to be and whom to reach: by names, and else by the addresses in the hints.
+    /// `None`: there is no such place.
+    ///
+    /// # Safety
+    /// Strings, or null.
+    unsafe fn ends(&self, node: *const c_char, service: *const c_char, flags: u64) -> Option<Ends> {
+        let (source, destination) = match self.info {
+            // SAFETY: as libfabric made them.
+            Some(info) => unsafe {
+                let source = names::addressed(info.src_addr, info.src_addrlen).ok()?;
+                (source, names::addressed(info.dest_addr, info.dest_addrlen).ok()?)
+            },
+            None => (None, None),
+        };
+        if node.is_null() && service.is_null() {
+            return Some(Ends { source, destination });
+        }
+        // SAFETY: the caller's.
+        let named = |this| unsafe { names::named(node, service, flags, this) };
+        if flags & abi::SOURCE_FLAG == 0 {
+            return Some(Ends { source, destination: Some(named(Ipv4Addr::LOCALHOST)?) });
+        }
+        let source = named(Ipv4Addr::UNSPECIFIED)?;
+        let is_here =
+            Place::of_port((Ipv4Addr::UNSPECIFIED, 0).into()).is_ok_and(|own| is_of_host(&own, &source));
+        let source = Some(source).filter(|source| source.at.is_some_and(|at| at.port() > 0));
+        is_here.then_some(Ends { source, destination })
+    }
+
     /// What the program may do. What it did not ask for it has where that costs nothing.
     fn caps(&self) -> u64 {
         let Some(asked) = self.info.map(|info| info.caps).filter(|&caps| caps != 0) else { return CAPS };
@@ -167,7 +203,7 @@ impl<'a> Hints<'a> {
     }
 
     /// Null where there is no memory. All of it is libfabric's to free.
-    fn answer(&self, version: u32) -> *mut Info {
+    fn answer(&self, version: u32, ends: &Ends) -> *mut Info {
         let caps = self.caps();
         // Programs from before the flags of registration name one of two models.
         let asked = self.domain.map_or(0, |domain| domain.mr_mode);
@@ -264,9 +300,9 @@ impl<'a> Hints<'a> {
             mode: 0,
             addr_format: OWN,
             src_addrlen: PLACE_BYTES,
-            dest_addrlen: 0,
-            src_addr: allocated(somewhere()).cast(),
-            dest_addr: null_mut(),
+            dest_addrlen: ends.destination.map_or(0, |_| PLACE_BYTES),
+            src_addr: allocated(ends.source.map_or_else(somewhere, |place| place.to_bytes())).cast(),
+            dest_addr: ends.destination.map_or(null_mut(), |place| allocated(place.to_bytes()).cast()),
             handle: null_mut(),
             tx_attr: allocated(tx),
             rx_attr: allocated(rx),
@@ -276,6 +312,11 @@ impl<'a> Hints<'a> {
             nic: null_mut(),
         })
     }
+}
+
+/// Whether both have one address, but for the port.
+fn is_of_host(a: &Place, b: &Place) -> bool {
+    a.at.map(|at| at.ip()) == b.at.map(|at| at.ip())
 }
 
 /// The address of an endpoint that is not open yet: it is drawn when it opens. As with a port of 0, a program

@@ -13,6 +13,7 @@
 pub mod abi;
 pub mod engine;
 mod info;
+mod names;
 mod surface;
 mod version;
 mod warn;

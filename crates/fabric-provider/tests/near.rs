@@ -22,7 +22,7 @@ struct Faulty {
 
 impl Faulty {
     fn to(node: &Node) -> Faulty {
-        let mut endpoint = Endpoint::open(None, |_, _| None).unwrap();
+        let mut endpoint = Endpoint::open(None, None, |_, _| None).unwrap();
         let to = endpoint.peer(&Place::from_bytes(&node.name()).unwrap()).unwrap();
         Faulty { endpoint, to }
     }

@@ -124,6 +124,28 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ("tcp_max_fragment", "largest fragment of a bulk message by TCP", 128 << 10, 256, 4 << 20),
     ("udp_max_fragment", "largest fragment of a bulk message by datagrams", 64 << 10, 256, 4 << 20),
     ("inline", "payloads to another host up to this size are copied beside their header", 256, 0, 64 << 10),
+    // Of MPI programs: see the provider for libfabric.
+    (
+        "eager",
+        "messages of MPI up to this size go at once, longer ones when they are wanted",
+        8 << 10,
+        0,
+        8 << 10,
+    ),
+    (
+        "unexpected",
+        "messages of MPI that a rank keeps for each other one, whose next messages go when they are wanted",
+        4 << 20,
+        8 << 10,
+        4 << 20,
+    ),
+    (
+        "both_from",
+        "messages and windows of MPI from this size on are copied by both ranks, where both have time",
+        256 << 10,
+        64 << 10,
+        1 << 48,
+    ),
     (
         "silence",
         "a host that says nothing for so long is given up, in domains and pipes; a closed connection is \
@@ -437,7 +459,9 @@ mod tests {
         assert_eq!(
             error("[message]\nrin = 5", &[]),
             "p.toml: there is no setting \"rin\"; there are ring, express_ring, rings, whole, \
-                first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, tcp_max_fragment, udp_max_fragment, inline, silence, datagram, near"
+                first_fragment, max_fragment, pull_from, message, inbox, queue, far_first_fragment, \
+                tcp_max_fragment, udp_max_fragment, inline, eager, unexpected, both_from, silence, \
+                datagram, near"
         );
         assert_eq!(
             error("[message]\nring = '5 parsecs'", &[]),

@@ -46,6 +46,7 @@ pub const TRANSMIT: u64 = SEND;
 
 // -- of fi_getinfo --
 pub const PROV_ATTR_ONLY: u64 = bit(54);
+pub const NUMERICHOST: u64 = bit(55);
 pub const SOURCE_FLAG: u64 = bit(57);
 
 // -- modes --
@@ -89,6 +90,7 @@ pub const CLASS_MR: usize = 12;
 pub const CLASS_EQ: usize = 13;
 pub const CLASS_CQ: usize = 14;
 pub const CLASS_CNTR: usize = 15;
+pub const CLASS_POLL: usize = 17;
 
 // -- commands of control --
 pub const CMD_GETOPSFLAG: c_int = 2;
@@ -119,6 +121,7 @@ pub const WAIT_YIELD: c_int = 5;
 // -- errors: those of the system, and libfabric's own from 256 on --
 pub const EAGAIN: c_int = libc::EAGAIN;
 pub const EINVAL: c_int = libc::EINVAL;
+pub const EADDRINUSE: c_int = libc::EADDRINUSE;
 pub const ENOSYS: c_int = libc::ENOSYS;
 pub const ENODATA: c_int = libc::ENODATA;
 pub const ENOMEM: c_int = libc::ENOMEM;

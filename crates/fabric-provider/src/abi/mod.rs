@@ -187,6 +187,12 @@ pub struct EqFid {
 }
 
 #[repr(C)]
+pub struct PollFid {
+    pub fid: Fid,
+    pub ops: *const PollOps,
+}
+
+#[repr(C)]
 pub struct CntrFid {
     pub fid: Fid,
     pub ops: *const CntrOps,
@@ -238,6 +244,11 @@ pub struct CntrAttr {
     pub events: c_int,
     pub wait_obj: c_int,
     pub wait_set: *mut c_void,
+    pub flags: u64,
+}
+
+#[repr(C)]
+pub struct PollAttr {
     pub flags: u64,
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     AtomicAttr, AvAttr, AvFid, CntrAttr, CntrFid, CqAttr, CqErrEntry, CqFid, DomainFid, EpFid, EqAttr, EqFid,
-    FabricFid, Fid, Info, Ioc, MrAttr, MrFid, Msg, MsgAtomic, MsgRma, MsgTagged,
+    FabricFid, Fid, Info, Ioc, MrAttr, MrFid, Msg, MsgAtomic, MsgRma, MsgTagged, PollAttr, PollFid,
 };
 use std::ffi::{c_char, c_int, c_void};
 
@@ -50,12 +50,20 @@ pub struct DomainOps {
     pub endpoint: unsafe extern "C" fn(*mut DomainFid, *const Info, *mut *mut EpFid, Ptr) -> c_int,
     pub scalable_ep: Stub,
     pub cntr_open: unsafe extern "C" fn(*mut DomainFid, *const CntrAttr, *mut *mut CntrFid, Ptr) -> c_int,
-    pub poll_open: Stub,
+    pub poll_open: unsafe extern "C" fn(*mut DomainFid, *const PollAttr, *mut *mut PollFid) -> c_int,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
     pub query_atomic: unsafe extern "C" fn(*mut DomainFid, c_int, c_int, *mut AtomicAttr, u64) -> c_int,
     pub query_collective: Stub,
     pub endpoint2: unsafe extern "C" fn(*mut DomainFid, *const Info, *mut *mut EpFid, u64, Ptr) -> c_int,
+}
+
+#[repr(C)]
+pub struct PollOps {
+    pub size: usize,
+    pub poll: unsafe extern "C" fn(*mut PollFid, *mut Ptr, c_int) -> c_int,
+    pub poll_add: unsafe extern "C" fn(*mut PollFid, *mut Fid, u64) -> c_int,
+    pub poll_del: unsafe extern "C" fn(*mut PollFid, *mut Fid, u64) -> c_int,
 }
 
 #[repr(C)]
@@ -70,7 +78,8 @@ pub struct MrOps {
 pub struct AvOps {
     pub size: usize,
     pub insert: unsafe extern "C" fn(*mut AvFid, Buf, usize, *mut u64, u64, Ptr) -> c_int,
-    pub insertsvc: Stub,
+    pub insertsvc:
+        unsafe extern "C" fn(*mut AvFid, *const c_char, *const c_char, *mut u64, u64, Ptr) -> c_int,
     pub insertsym: Stub,
     pub remove: unsafe extern "C" fn(*mut AvFid, *mut u64, usize, u64) -> c_int,
     pub lookup: unsafe extern "C" fn(*mut AvFid, u64, Ptr, *mut usize) -> c_int,

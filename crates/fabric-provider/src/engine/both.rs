@@ -11,8 +11,6 @@ use polyduct_message::endpoint::Number;
 use polyduct_message::link::shm::{Helped, Helper, Share, ShareTicket};
 use polyduct_message::Head;
 
-/// From so many bytes on both work on a copy.
-const LEAST: usize = 256 << 10;
 /// Copies of others that are helped with at a time, of all: more go on without.
 const HELPED: usize = 64;
 
@@ -63,11 +61,10 @@ pub struct Push {
 impl Engine {
     /// Fetches pieces of a copy on which both work. `None`: it is none.
     pub(super) fn pull_both(&mut self, pull: &mut Pull) -> Option<Step> {
-        if let (Both::No, 0, LEAST..) = (&pull.both, pull.done, pull.len) {
-            if self.ask_for_help(pull) {
-                // The question goes before the first piece is copied.
-                return Some(Step::Later);
-            }
+        let is_new = matches!(pull.both, Both::No) && pull.done == 0;
+        if is_new && pull.len >= self.state.limits.both && self.ask_for_help(pull) {
+            // The question goes before the first piece is copied.
+            return Some(Step::Later);
         }
         let len = pull.len;
         let mut fetched = 0;
@@ -183,7 +180,7 @@ impl State {
         };
         let Some((bytes, of, key)) = found else { return };
         let ends_somewhere = remote.address.checked_add(remote.len).is_some();
-        if len < LEAST || self.pushes.len() >= HELPED || !ends_somewhere {
+        if len < self.limits.both || self.pushes.len() >= HELPED || !ends_somewhere {
             return;
         }
         // Another version of this library may divide otherwise, and then goes without.
@@ -226,8 +223,9 @@ mod tests {
     #[test]
     fn pieces_cover_a_copy_without_a_gap() {
         let near = |len: usize| [len - 1, len, len + 1];
-        for len in
-            [LEAST + 1, 512 << 10, 1 << 20, 2 << 20, 3 << 20, 16 << 20, 1 << 32].into_iter().flat_map(near)
+        for len in [64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 3 << 20, 16 << 20, 1 << 32]
+            .into_iter()
+            .flat_map(near)
         {
             let pieces = pieces(len);
             let end = (0..pieces).fold(0, |end, number| {

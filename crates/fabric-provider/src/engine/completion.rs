@@ -124,7 +124,7 @@ impl Queue {
 }
 
 /// How many operations are done, and failed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Done.
     pub done: u64,

@@ -1,11 +1,12 @@
 //! What an endpoint of libfabric's does, on an endpoint of messages: finds receives for messages, sends long
 //! ones when they are wanted, reads and writes registered memory, and tells what is done.
 //!
-//! A message up to [`SHORT_BYTES`] goes at once and is kept by the receiver until it is received (*eager*).
-//! Of a longer one only an offer goes; whoever receives it copies it from the sender's memory, or, where it
-//! cannot, has it streamed. A sender keeps account of what it sent and nobody has received: beyond
-//! [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] messages wait at the sender, and beyond [`HELD`]
-//! of these it refuses. So a receiver that receives nothing keeps a bounded number of bytes for each sender.
+//! A message up to [`SHORT_BYTES`], or fewer where [`Limits`] say so, goes at once and is kept by the
+//! receiver until it is received (*eager*). Of a longer one only an offer goes; whoever receives it copies it
+//! from the sender's memory, or, where it cannot, has it streamed. A sender keeps account of what it sent and
+//! nobody has received: beyond [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] messages wait at the
+//! sender, and beyond [`HELD`] of these it refuses. So a receiver that receives nothing keeps a bounded number
+//! of bytes for each sender.
 
 mod arrive;
 mod atomics;
@@ -33,7 +34,10 @@ use completion::{Completion, Count, Failure, Queue};
 use list::Slab;
 use long::{Landing, Landings, Pull};
 use matching::Matching;
-use polyduct_message::endpoint::{Endpoint, Network, Number, Piece, Place, Sent, Stream, SHORT_BYTES};
+use polyduct_message::config::Config;
+use polyduct_message::endpoint::{
+    Endpoint, Network, Number, Piece, Place, Sent, Stream, Waiter, SHORT_BYTES,
+};
 use polyduct_message::link::shm::Payload;
 use polyduct_message::{Head, MessageError};
 use std::collections::VecDeque;
@@ -58,6 +62,25 @@ pub const ASKED: u32 = 1 << 14;
 const SAID: usize = 2 * (EAGER_MESSAGES + ASKED) as usize + 4 * WAITING;
 /// Receives that wait, at most.
 pub const POSTED: usize = 1 << 20;
+
+/// How messages go, as the [configuration](Config) has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages up to this size go at once: [`SHORT_BYTES`] at most.
+    pub eager: usize,
+    /// What a peer keeps of this one's messages before the next are only offered: [`EAGER_BYTES`] at most.
+    pub kept: u64,
+    /// Copies from this size on both ends work on.
+    pub both: usize,
+}
+
+impl Limits {
+    /// Those that hold here.
+    pub fn of(config: &Config) -> Limits {
+        let bytes = |name| usize::try_from(config.bytes(name)).unwrap_or(usize::MAX);
+        Limits { eager: bytes("eager"), kept: config.bytes("unexpected"), both: bytes("both_from") }
+    }
+}
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +282,7 @@ pub struct Engine {
 }
 
 struct State {
+    limits: Limits,
     sends: Bound,
     receives: Bound,
     counters: [Option<usize>; COUNTED],
@@ -289,14 +313,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An endpoint that others may reach, over the network too where there is one.
+    /// An endpoint that others may reach, over the network too where there is one, and at a port, where that
+    /// is named.
     ///
     /// # Errors
-    /// What the system refuses.
-    pub fn open(network: Option<Network>) -> Result<Engine, MessageError> {
+    /// As [`Endpoint::open`].
+    pub fn open(
+        network: Option<Network>,
+        port: Option<&Place>,
+        limits: Limits,
+    ) -> Result<Engine, MessageError> {
         let landings: Landings = Arc::new(Mutex::new(Slab::default()));
         let known = landings.clone();
-        let endpoint = Endpoint::open(network, move |unit, m| {
+        let endpoint = Endpoint::open(network, port, move |unit, m| {
             let len = m.len.unwrap_or(m.at_least);
             match wire::kind(&m.head) {
                 Some(wire::Kind::Land) => {
@@ -309,6 +338,7 @@ impl Engine {
             }
         })?;
         let state = State {
+            limits,
             sends: Bound::default(),
             receives: Bound::default(),
             counters: [None; COUNTED],
@@ -478,11 +508,19 @@ impl Engine {
         }) || !self.state.ops.numbers(Op::is_owed).is_empty()
     }
 
-    /// Sleeps until something comes, or until `deadline`, unless there is something to do.
-    pub fn wait(&mut self, deadline: std::time::Duration) {
-        if !self.state.has_work() {
-            self.endpoint.wait(deadline);
-        }
+    /// Who waits for what comes, without the engine.
+    pub fn waiter(&self) -> Arc<Waiter> {
+        self.endpoint.waiter()
+    }
+
+    /// What comes from now on wakes the [waiter](Engine::waiter).
+    pub fn ask_for_call(&mut self) {
+        self.endpoint.ask_for_call();
+    }
+
+    /// Whether there is something to do that waits for nobody to come.
+    pub fn has_work(&self) -> bool {
+        self.state.has_work()
     }
 
     /// Sends what waits to a peer, as far as there is room. Returns whether nothing waits any more.

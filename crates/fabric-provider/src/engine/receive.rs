@@ -4,7 +4,7 @@ use super::long::{Of, Pull};
 use super::matching::{Arrived, Body, Matching, Posted, Unexpected};
 use super::pieces::{are_few, put_apart, total, Here, Lists, MOST};
 use super::wire::{self, Kind};
-use super::{nothing, After, Counted, Engine, Several, Shared, State, EAGER_BYTES, EAGER_MESSAGES, POSTED};
+use super::{nothing, After, Counted, Engine, Several, Shared, State, EAGER_MESSAGES, POSTED};
 use crate::abi;
 use polyduct_message::endpoint::{copy_bytes, Number, Piece};
 use std::ffi::c_int;
@@ -289,10 +289,11 @@ impl State {
     /// A message of a peer is kept no more, which it is told now and then.
     #[inline]
     pub(super) fn owe(&mut self, to: Number, bytes: u64) {
+        let enough = self.limits.kept / 4;
         let peer = self.peer(to);
         peer.owed_messages += 1;
         peer.owed_bytes += bytes;
-        if peer.owed_messages >= EAGER_MESSAGES / 4 || peer.owed_bytes >= EAGER_BYTES / 4 {
+        if peer.owed_messages >= EAGER_MESSAGES / 4 || peer.owed_bytes >= enough {
             let said =
                 [std::mem::take(&mut peer.owed_messages), std::mem::take(&mut peer.owed_bytes) as u32, 0, 0];
             self.say(to, wire::head(Kind::Credit, 0, said), &[]);

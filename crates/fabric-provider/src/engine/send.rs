@@ -49,8 +49,9 @@ impl Engine {
         let after =
             After { done: nothing(context, what | abi::SEND), tells, counts: Counted::Send, of: None };
         let short = len <= SHORT_BYTES && flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) == 0;
+        let limits = self.state.limits;
         let peer = self.state.peer(to);
-        let kind = match (tag, short && peer.may_keep(len)) {
+        let kind = match (tag, short && peer.may_keep(&limits, len)) {
             (Some(_), true) => Kind::Tagged,
             (None, true) => Kind::Plain,
             (Some(_), false) => Kind::TaggedOffer,

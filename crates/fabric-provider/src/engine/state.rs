@@ -2,7 +2,7 @@
 
 use super::completion::{Failure, Queue};
 use super::long::{Landing, Pull};
-use super::{lock, After, Counted, Engine, Peer, Shared, State, Waiting, EAGER_BYTES, EAGER_MESSAGES, SAID};
+use super::{lock, After, Counted, Engine, Limits, Peer, Shared, State, Waiting, EAGER_MESSAGES, SAID};
 use crate::abi;
 use polyduct_message::endpoint::Number;
 use polyduct_message::Head;
@@ -12,8 +12,8 @@ use std::ffi::c_int;
 impl Peer {
     /// Whether it may keep the bytes of one more message.
     #[inline]
-    pub(super) fn may_keep(&self, len: usize) -> bool {
-        len == 0 || self.kept_bytes < EAGER_BYTES
+    pub(super) fn may_keep(&self, limits: &Limits, len: usize) -> bool {
+        len == 0 || len <= limits.eager && self.kept_bytes < limits.kept
     }
 
     /// Whether a message to it goes at once: nothing waits before it, and it keeps fewer than it may.
@@ -34,9 +34,10 @@ impl Engine {
     #[inline]
     pub(super) fn tell_missed(&mut self) {
         if let Some(number) = self.state.missed.take() {
-            match self.endpoint.process_of(number) {
-                Some(pid) => tracing::warn!(pid, "a process is gone, or closed its link to this one"),
-                None => tracing::warn!("another process is gone, or cannot be reached"),
+            match (self.endpoint.process_of(number), self.endpoint.why_gone(number)) {
+                (Some(pid), _) => tracing::warn!(pid, "a process is gone, or closed its link to this one"),
+                (None, Some(why)) => tracing::warn!(%why, "another process is gone, or cannot be reached"),
+                (None, None) => tracing::warn!("another process is gone, or cannot be reached"),
             }
         }
     }

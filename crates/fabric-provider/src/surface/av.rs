@@ -3,15 +3,17 @@
 use super::domain::Domain;
 use super::{border, border_or, fid_ops, give, object, Core, NOBODY};
 use crate::abi::{self, AvAttr, AvFid, AvOps, DomainFid, Fid, FidOps};
+use crate::names;
 use polyduct_message::endpoint::{Place, PLACE_BYTES};
 use std::ffi::{c_char, c_int, c_void};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 static FID: FidOps = FidOps { bind, ..fid_ops(close) };
 static OPS: AvOps = AvOps {
     size: size_of::<AvOps>(),
     insert,
-    insertsvc: abi::none,
+    insertsvc,
     insertsym: abi::none,
     remove,
     lookup,
@@ -96,36 +98,68 @@ unsafe extern "C" fn insert(
     border(|| {
         // SAFETY: the caller's.
         let av = unsafe { object::<Av>(av) };
-        let entered = av.core.enter();
-        let mut inserted = 0;
-        for n in 0..count {
+        let places = (0..count).map(|n| {
             // SAFETY: the caller gave so many addresses.
             let bytes = unsafe {
                 core::slice::from_raw_parts(addresses.cast::<u8>().add(n * PLACE_BYTES), PLACE_BYTES)
             };
-            let place = Place::from_bytes(bytes);
-            let Some(Some(vector)) = entered.inner.vectors.get_mut(av.index) else { return -abi::EINVAL };
-            let address = match place {
-                Some(_) => {
+            Place::from_bytes(bytes)
+        });
+        // SAFETY: the caller gave memory for so many.
+        unsafe { av.insert_places(places, to) }
+    })
+}
+
+unsafe extern "C" fn insertsvc(
+    av: *mut AvFid,
+    node: *const c_char,
+    service: *const c_char,
+    to: *mut u64,
+    flags: u64,
+    _: *mut c_void,
+) -> c_int {
+    border(|| {
+        // SAFETY: the caller's.
+        let (av, place) =
+            unsafe { (object::<Av>(av), names::named(node, service, flags, Ipv4Addr::LOCALHOST)) };
+        // SAFETY: as above.
+        unsafe { av.insert_places(std::iter::once(place), to) }
+    })
+}
+
+impl Av {
+    /// Inserts places, and gives out what they are called at `to`, unless that is null. Returns how many are
+    /// some.
+    ///
+    /// # Safety
+    /// `to` has room for all.
+    unsafe fn insert_places(&self, places: impl Iterator<Item = Option<Place>>, to: *mut u64) -> c_int {
+        let entered = self.core.enter();
+        let mut inserted = 0;
+        for (n, place) in places.enumerate() {
+            let Some(Some(vector)) = entered.inner.vectors.get_mut(self.index) else { return -abi::EINVAL };
+            let address = match &place {
+                Some(known) => {
                     vector.places.push(place);
                     inserted += 1;
                     let address = vector.places.len() as u64 - 1;
                     // Who is heard before it is sent to is called so, too.
-                    for ep in entered.inner.eps.iter_mut().flatten().filter(|ep| ep.vector == Some(av.index))
+                    for ep in
+                        entered.inner.eps.iter_mut().flatten().filter(|ep| ep.vector == Some(self.index))
                     {
-                        let _ = place.as_ref().map(|place| ep.engine.peer(place, address));
+                        let _ = ep.engine.peer(known, address);
                     }
                     address
                 }
                 None => abi::ADDR_NOTAVAIL,
             };
             if !to.is_null() {
-                // SAFETY: as above.
+                // SAFETY: the caller's.
                 unsafe { to.add(n).write(address) };
             }
         }
         inserted
-    })
+    }
 }
 
 unsafe extern "C" fn remove(av: *mut AvFid, addresses: *mut u64, count: usize, _: u64) -> c_int {

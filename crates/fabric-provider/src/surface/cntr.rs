@@ -6,6 +6,7 @@ use crate::abi::{self, CntrAttr, CntrFid, CntrOps, DomainFid, Fid, FidOps};
 use crate::engine::completion::Count;
 use polyduct_message::endpoint::clock;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 static FID: FidOps = fid_ops(close);
@@ -17,6 +18,8 @@ pub(super) struct Cntr {
     fid: CntrFid,
     pub(super) core: Arc<Core>,
     pub index: usize,
+    /// Poll sets that it is in.
+    pub sets: AtomicU32,
 }
 
 pub unsafe extern "C" fn open(
@@ -34,7 +37,12 @@ pub unsafe extern "C" fn open(
         let index = super::keep(&mut core.enter().inner.shared.counts, Count::default());
         let fid = Fid { class: abi::CLASS_CNTR, context, ops: &raw const FID };
         // SAFETY: the caller's.
-        unsafe { give(Cntr { fid: CntrFid { fid, ops: &raw const OPS }, core, index }, cntr) }
+        unsafe {
+            give(
+                Cntr { fid: CntrFid { fid, ops: &raw const OPS }, core, index, sets: AtomicU32::new(0) },
+                cntr,
+            )
+        }
     })
 }
 
@@ -43,8 +51,9 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         // SAFETY: what `open` gave out.
         let cntr = unsafe { object::<Cntr>(fid) };
         let entered = cntr.core.enter();
+        let is_in_set = cntr.sets.load(Ordering::Acquire) > 0;
         let of_memory = entered.inner.shared.registry.is_counting(cntr.index);
-        if of_memory || entered.inner.eps.iter().flatten().any(|ep| uses(ep, cntr.index)) {
+        if is_in_set || of_memory || entered.inner.eps.iter().flatten().any(|ep| uses(ep, cntr.index)) {
             return -abi::EBUSY;
         }
         entered.inner.shared.counts[cntr.index] = None;
@@ -60,7 +69,7 @@ fn uses(ep: &Ep, counter: usize) -> bool {
 }
 
 impl Cntr {
-    fn get(&self) -> Count {
+    pub(super) fn get(&self) -> Count {
         let entered = self.core.enter();
         // What is written to memory comes by any endpoint.
         let of_memory = entered.inner.shared.registry.is_counting(self.index);

@@ -1,14 +1,14 @@
 //! Completion queues.
 
 use super::domain::Domain;
-use super::{border, fid_ops, give, object, Core, Ep};
+use super::{border, fid_ops, give, object, Core, Ep, Inner};
 use crate::abi::{self, CqAttr, CqErrEntry, CqFid, CqOps, CqTaggedEntry, DomainFid, Fid, FidOps};
 use crate::engine::completion::Queue;
 use polyduct_message::endpoint::clock;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ static OPS: CqOps =
 
 /// Entries of a queue whose size the program leaves open.
 const USUAL: usize = 1 << 16;
-/// The longest sleep at a time, of a wait during which others use the domain.
+/// The longest sleep at a time: what other threads of the program do wakes nobody.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// A queue, as it is given out.
@@ -28,6 +28,8 @@ pub(super) struct Cq {
     pub core: Arc<Core>,
     pub index: usize,
     signalled: AtomicBool,
+    /// Poll sets that it is in.
+    pub sets: AtomicU32,
 }
 
 pub unsafe extern "C" fn open(
@@ -54,7 +56,9 @@ pub unsafe extern "C" fn open(
         let fid = Fid { class: abi::CLASS_CQ, context, ops: &raw const FID };
         let fid = CqFid { fid, ops: &raw const OPS };
         // SAFETY: the caller's.
-        unsafe { give(Cq { fid, core, index, signalled: AtomicBool::new(false) }, cq) }
+        unsafe {
+            give(Cq { fid, core, index, signalled: AtomicBool::new(false), sets: AtomicU32::new(0) }, cq)
+        }
     })
 }
 
@@ -63,7 +67,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         // SAFETY: what `open` gave out.
         let cq = unsafe { object::<Cq>(fid) };
         let entered = cq.core.enter();
-        if entered.inner.eps.iter().flatten().any(|ep| uses(ep, cq.index)) {
+        let is_in_set = cq.sets.load(Ordering::Acquire) > 0;
+        if is_in_set || entered.inner.eps.iter().flatten().any(|ep| uses(ep, cq.index)) {
             return -abi::EBUSY;
         }
         entered.inner.shared.queues[cq.index] = None;
@@ -87,6 +92,35 @@ unsafe extern "C" fn control(_: *mut Fid, _: c_int, _: *mut c_void) -> c_int {
 #[inline]
 fn uses(ep: &Ep, queue: usize) -> bool {
     ep.engine.bounds().iter().any(|bound| bound.queue == Some(queue))
+}
+
+impl Cq {
+    /// Whether something is to be read, after a look where there was nothing.
+    pub(super) fn has_some(&self) -> bool {
+        let is_empty = |inner: &Inner| inner.shared.queues[self.index].as_ref().is_none_or(Queue::is_empty);
+        let entered = self.core.enter();
+        if is_empty(entered.inner) {
+            entered.inner.progress(|ep| uses(ep, self.index));
+        }
+        let has_some = !is_empty(entered.inner);
+        drop(entered);
+        self.core.patience.looked(has_some);
+        has_some
+    }
+
+    /// Asks the endpoint that tells here, where it is one alone.
+    fn alone<T>(&self, ask: impl FnOnce(&mut Ep) -> T) -> Option<T> {
+        let entered = self.core.enter();
+        let mut of_it = entered.inner.eps.iter_mut().flatten().filter(|ep| uses(ep, self.index));
+        match (of_it.next(), of_it.next()) {
+            (Some(ep), None) => Some(ask(ep)),
+            _ => None,
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.alone(|ep| ep.engine.has_work()).unwrap_or(true)
+    }
 }
 
 unsafe extern "C" fn read(cq: *mut CqFid, to: *mut c_void, count: usize) -> isize {
@@ -145,20 +179,23 @@ unsafe extern "C" fn sreadfrom(
         // SAFETY: the caller's.
         let cq = unsafe { object::<Cq>(fid) };
         let deadline = deadline(timeout);
+        let nothing = -(abi::EAGAIN as isize);
+        // SAFETY: the caller's.
+        let look = || unsafe { readfrom(fid, to, count, from) };
         loop {
-            // SAFETY: the caller's.
-            let found = unsafe { readfrom(fid, to, count, from) };
-            if found != -(abi::EAGAIN as isize) {
+            let mut found = look();
+            let has_time = || !cq.signalled.swap(false, Ordering::AcqRel) && clock::now() < deadline;
+            if found == nothing && !has_time() {
+                return nothing;
+            }
+            // Several endpoints are looked at in turns.
+            if let Some(waiter) = cq.alone(|ep| ep.engine.waiter()).filter(|_| found == nothing) {
+                let ready = || Some(look()).filter(|&found| found != nothing || cq.has_work());
+                let arm = || cq.alone(|ep| ep.engine.ask_for_call()).unwrap_or_default();
+                found = waiter.wait(deadline.min(clock::now() + SLICE), ready, arm).unwrap_or(nothing);
+            }
+            if found != nothing {
                 return found;
-            }
-            if cq.signalled.swap(false, Ordering::AcqRel) || clock::now() >= deadline {
-                return -(abi::EAGAIN as isize);
-            }
-            let entered = cq.core.enter();
-            let mut of_it = entered.inner.eps.iter_mut().flatten().filter(|ep| uses(ep, cq.index));
-            // Several are looked at in turns.
-            if let (Some(ep), None) = (of_it.next(), of_it.next()) {
-                ep.engine.wait(deadline.min(clock::now() + SLICE));
             }
         }
     })

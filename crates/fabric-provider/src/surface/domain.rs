@@ -1,7 +1,7 @@
 //! Domains.
 
 use super::patience::Patience;
-use super::{av, border, cntr, cq, ep, fid_ops, give, mr, object, Core, Inner};
+use super::{av, border, cntr, cq, ep, fid_ops, give, mr, object, poll, Core, Inner};
 use crate::abi::{self, AtomicAttr, DomainFid, DomainOps, FabricFid, Fid, FidOps, Info};
 use crate::engine::{self, AtomicWay};
 use std::cell::UnsafeCell;
@@ -16,7 +16,7 @@ static OPS: DomainOps = DomainOps {
     endpoint: ep::open,
     scalable_ep: abi::none,
     cntr_open: cntr::open,
-    poll_open: abi::none,
+    poll_open: poll::open,
     stx_ctx: abi::none,
     srx_ctx: abi::none,
     query_atomic,

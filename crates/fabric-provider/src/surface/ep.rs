@@ -6,10 +6,12 @@ use super::cq::Cq;
 use super::domain::Domain;
 use super::{atomic, border, border_or, border_size, fid_ops, give, msg, object, rma, tagged, Core, Ep};
 use crate::abi::{self, Alias, CmOps, DomainFid, EpFid, EpOps, Fid, FidOps, Info};
-use crate::engine::{Bound, Counted, Engine, Shared, POSTED, WAITING};
-use polyduct_message::endpoint::clock;
-use polyduct_message::endpoint::Network;
+use crate::engine::{Bound, Counted, Engine, Limits, Shared, POSTED, WAITING};
+use crate::names;
+use polyduct_message::config::Config;
+use polyduct_message::endpoint::{clock, Network, OsError};
 use polyduct_message::link::key::{KeyError, Trust};
+use polyduct_message::MessageError;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,11 +132,23 @@ pub unsafe extern "C" fn open2(
                 return -abi::EINVAL;
             }
         };
-        let engine = match Engine::open(network) {
+        // SAFETY: as above.
+        let Ok(source) = (unsafe { names::addressed(info.src_addr, info.src_addrlen) }) else {
+            return -abi::EINVAL;
+        };
+        // One that says nothing of where it is to be is somewhere.
+        let port = source.filter(|source| source.draw > 0);
+        let opened = Config::load().map_err(MessageError::from);
+        let opened = opened.and_then(|config| Engine::open(network, port.as_ref(), Limits::of(&config)));
+        let engine = match opened {
             Ok(engine) => engine,
             Err(error) => {
                 tracing::error!(%error, "no endpoint");
-                return -abi::EIO;
+                return match error {
+                    MessageError::Config(_) => -abi::EINVAL,
+                    MessageError::System(OsError::AddrInUse { .. }) => -abi::EADDRINUSE,
+                    _ => -abi::EIO,
+                };
             }
         };
         let made = Ep {

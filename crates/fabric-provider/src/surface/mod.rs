@@ -14,6 +14,7 @@ mod fabric;
 mod mr;
 mod msg;
 mod patience;
+mod poll;
 mod rma;
 mod tagged;
 

@@ -2,7 +2,7 @@
 
 use polyduct_fi::abi::{self, *};
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_void, CString};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
@@ -14,35 +14,75 @@ pub fn context(n: usize) -> *mut c_void {
     core::ptr::without_provenance_mut(n)
 }
 
-/// What the provider says that it is, for these hints.
-pub fn getinfo(hints: *const Info) -> Result<*mut Info, c_int> {
+/// What the provider says that it is, freed as libfabric does it.
+#[derive(Debug)]
+pub struct Info(*mut abi::Info);
+
+/// What the provider says for these hints.
+pub fn getinfo(hints: *const abi::Info) -> Result<Info, c_int> {
+    getinfo_at(hints, None, None, 0)
+}
+
+/// The same for these names of a host and a service.
+pub fn getinfo_at(
+    hints: *const abi::Info,
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+) -> Result<Info, c_int> {
+    crate::init();
+    let [node, service] = [node, service].map(|name| name.map(|name| CString::new(name).unwrap()));
+    let at = |name: &Option<CString>| name.as_ref().map_or(null(), |name| name.as_ptr());
     let mut info = null_mut();
     // SAFETY: as libfabric calls it.
     let found = unsafe {
         let provider = &*polyduct_fi::fi_prov_ini();
-        (provider.getinfo)(abi::NEWEST, null(), null(), 0, hints, &raw mut info)
+        (provider.getinfo)(abi::NEWEST, at(&node), at(&service), flags, hints, &raw mut info)
     };
     if found == 0 {
-        Ok(info)
+        Ok(Info(info))
     } else {
         Err(-found)
     }
 }
 
-/// Frees what `getinfo` gave, as libfabric does.
-pub fn free(info: *mut Info) {
-    // SAFETY: all of it was allocated so.
-    unsafe {
-        let i = &*info;
-        libc::free((*i.domain_attr).name.cast());
-        libc::free((*i.fabric_attr).name.cast());
-        libc::free(i.src_addr);
-        libc::free(i.tx_attr.cast());
-        libc::free(i.rx_attr.cast());
-        libc::free(i.ep_attr.cast());
-        libc::free(i.domain_attr.cast());
-        libc::free(i.fabric_attr.cast());
-        libc::free(info.cast());
+impl Info {
+    pub fn get(&self) -> *const abi::Info {
+        self.0
+    }
+
+    /// The address to be at.
+    pub fn source(&self) -> Vec<u8> {
+        // SAFETY: it lives, and has one of this length.
+        unsafe { core::slice::from_raw_parts((*self.0).src_addr.cast(), (*self.0).src_addrlen) }.to_vec()
+    }
+
+    /// The address to be reached, if there is one.
+    pub fn destination(&self) -> Option<Vec<u8>> {
+        // SAFETY: as above.
+        unsafe {
+            let (at, len) = ((*self.0).dest_addr, (*self.0).dest_addrlen);
+            (!at.is_null()).then(|| core::slice::from_raw_parts(at.cast(), len).to_vec())
+        }
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: all of it was allocated so.
+        unsafe {
+            let i = &*self.0;
+            libc::free((*i.domain_attr).name.cast());
+            libc::free((*i.fabric_attr).name.cast());
+            libc::free(i.src_addr);
+            libc::free(i.dest_addr);
+            libc::free(i.tx_attr.cast());
+            libc::free(i.rx_attr.cast());
+            libc::free(i.ep_attr.cast());
+            libc::free(i.domain_attr.cast());
+            libc::free(i.fabric_attr.cast());
+            libc::free(self.0.cast());
+        }
     }
 }
 
@@ -58,6 +98,11 @@ pub struct Node {
     /// Read and not asked for yet.
     read: VecDeque<Result<CqTaggedEntry, Failed>>,
 }
+
+// SAFETY: of a domain for several threads.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
 
 /// An operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +123,28 @@ impl Node {
 
     /// One whose address vector has these before the endpoint is bound to it.
     pub fn knowing(names: &[Vec<u8>]) -> Node {
-        crate::init();
-        let info = getinfo(null()).unwrap();
+        Node::of(&getinfo(null()).unwrap(), names)
+    }
+
+    /// The error of an endpoint that cannot be opened.
+    pub fn refused(info: &Info) -> c_int {
+        let (mut fabric, mut domain, mut ep) = (null_mut(), null_mut(), null_mut());
+        let info = info.0;
+        // SAFETY: as a program does it.
+        let result = unsafe {
+            let provider = &*polyduct_fi::fi_prov_ini();
+            ok((provider.fabric)((*info).fabric_attr, &raw mut fabric, null_mut()));
+            ok(((*(*fabric).ops).domain)(fabric, info, &raw mut domain, null_mut()));
+            ((*(*domain).ops).endpoint)(domain, info, &raw mut ep, null_mut())
+        };
+        close(domain);
+        close(fabric);
+        -result
+    }
+
+    /// One as it was given, whose address vector has these before.
+    pub fn of(info: &Info, names: &[Vec<u8>]) -> Node {
+        let info = info.0;
         let (mut fabric, mut domain, mut av, mut cq, mut ep) =
             (null_mut(), null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: as a program does it.
@@ -107,7 +172,6 @@ impl Node {
             ok(((*(*fid).ops).bind)(fid, cq.cast(), SEND | RECV));
             ok(((*(*fid).ops).control)(fid, CMD_ENABLE, null_mut()));
         }
-        free(info);
         Node { fabric, domain, av, cq, ep, counters: Vec::new(), read: VecDeque::new() }
     }
 
@@ -137,6 +201,19 @@ impl Node {
     pub fn insert(&self, name: &[u8]) -> u64 {
         // SAFETY: it lives.
         unsafe { insert(self.av, name) }
+    }
+
+    /// Learns of the one at a port of a host.
+    pub fn insert_service(&self, host: &str, port: &str) -> u64 {
+        let [host, port] = [host, port].map(|name| CString::new(name).unwrap());
+        let mut address = 0;
+        // SAFETY: as a program does it.
+        let inserted = unsafe {
+            let insert = (*(*self.av).ops).insertsvc;
+            insert(self.av, host.as_ptr(), port.as_ptr(), &raw mut address, 0, null_mut())
+        };
+        assert_eq!(inserted, 1);
+        address
     }
 
     /// Calls another so no longer.
@@ -219,6 +296,19 @@ impl Node {
             }
             found as c_int != -EAGAIN
         }
+    }
+
+    /// Waits for so many milliseconds until something is told, which is lost; what `fi_cq_sread` returns.
+    pub fn wait(&self, timeout: c_int) -> c_int {
+        let mut entry = core::mem::MaybeUninit::<CqTaggedEntry>::uninit();
+        // SAFETY: as a program does it.
+        unsafe { ((*(*self.cq).ops).sread)(self.cq, entry.as_mut_ptr().cast(), 1, null(), timeout) as c_int }
+    }
+
+    /// Calls a wait off.
+    pub fn signal(&self) {
+        // SAFETY: as above.
+        ok(unsafe { ((*(*self.cq).ops).signal)(self.cq) });
     }
 
     /// What was told, if anything.

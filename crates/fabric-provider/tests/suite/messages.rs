@@ -391,3 +391,34 @@ fn both_send_more_than_is_kept_before_they_receive() {
     until_told(&mut [&mut a, &mut b], &[2 * MANY, 2 * MANY]);
     assert!(at_a == numbers && at_b == numbers);
 }
+
+/// A thread that waits holds up no other: one that sends, and one that is waited for.
+#[test]
+fn a_queue_is_waited_at_while_other_threads_use_the_endpoint() {
+    let (a, mut b, to_b, to_a) = pair();
+    let a = &a;
+    let start = Instant::now();
+    assert_eq!(a.wait(20), -EAGAIN);
+    assert!(start.elapsed().as_millis() >= 20);
+    let (long, mut got) = (bytes(3, 3 << 20), vec![0; 3 << 20]);
+    for _ in 0..20 {
+        got.fill(0);
+        assert_eq!(a.trecv(&mut got, to_b, 1, 0, 1), 0);
+        assert_eq!(b.tsend(&long, to_a, 1, 2), 0);
+        std::thread::scope(|threads| {
+            // Only this thread looks at the queue of the other end.
+            let other = threads.spawn(|| drop(until_told(&mut [&mut b], &[1])));
+            assert_eq!(a.wait(60_000), 1);
+            other.join().unwrap();
+        });
+        assert_eq!(got, long);
+    }
+    // It is called off.
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| a.wait(-1));
+        while !waiting.is_finished() {
+            a.signal();
+        }
+        assert_eq!(waiting.join().unwrap(), -EAGAIN);
+    });
+}

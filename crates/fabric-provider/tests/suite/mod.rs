@@ -2,9 +2,10 @@
 
 mod memory;
 mod messages;
+mod names;
 mod offers;
 
-use crate::common::{close, context, free, getinfo, until_told, Failed, Node, WATCHDOG};
+use crate::common::{close, context, getinfo, until_told, Failed, Node, WATCHDOG};
 use polyduct_fi::abi::{self, *};
 use std::collections::VecDeque;
 use std::ptr::{null, null_mut};

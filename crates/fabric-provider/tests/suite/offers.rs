@@ -33,7 +33,7 @@ fn what_cannot_be_had_is_not_offered() {
     let met = |change: &dyn Fn(&mut Info, &mut TxAttr, &mut EpAttr, &mut DomainAttr)| {
         // SAFETY: what the provider made.
         let (mut tx, mut ep, mut domain) =
-            unsafe { (*(*usual).tx_attr, *(*usual).ep_attr, *(*usual).domain_attr) };
+            unsafe { (*(*usual.get()).tx_attr, *(*usual.get()).ep_attr, *(*usual.get()).domain_attr) };
         domain.threading = abi::THREAD_DOMAIN;
         let mut info = Info {
             next: null_mut(),
@@ -56,10 +56,8 @@ fn what_cannot_be_had_is_not_offered() {
         (info.tx_attr, info.ep_attr, info.domain_attr) = (&raw mut tx, &raw mut ep, &raw mut domain);
         let found = getinfo(&info)?;
         // SAFETY: as above.
-        let said =
-            unsafe { ((*found).caps, (*(*found).domain_attr).threading, (*(*found).domain_attr).mr_mode) };
-        free(found);
-        Ok::<_, i32>(said)
+        let (found, domain) = unsafe { (&*found.get(), &*(*found.get()).domain_attr) };
+        Ok::<_, i32>((found.caps, domain.threading, domain.mr_mode))
     };
     let (caps, threading, mr_mode) = met(&|_, _, _, _| ()).unwrap();
     assert_eq!((caps & (SEND | RECV | TAGGED), threading), (SEND | RECV | TAGGED, THREAD_DOMAIN));
@@ -82,7 +80,6 @@ fn what_cannot_be_had_is_not_offered() {
     for (n, change) in not.into_iter().enumerate() {
         assert_eq!(met(change), Err(ENODATA), "change {n}");
     }
-    free(usual);
 }
 
 /// As libfabric's `fi_getinfo_test` has it: an address to open an endpoint at, and the progress that was
@@ -91,7 +88,7 @@ fn what_cannot_be_had_is_not_offered() {
 fn what_is_said_of_an_endpoint_is_complete() {
     let usual = getinfo(null()).unwrap();
     // SAFETY: what the provider made.
-    let (info, domain) = unsafe { (&*usual, &mut *(*usual).domain_attr) };
+    let (info, domain) = unsafe { (&*usual.get(), &mut *(*usual.get()).domain_attr) };
     assert!(!info.src_addr.is_null());
     // SAFETY: so many bytes are there.
     let address = unsafe { core::slice::from_raw_parts(info.src_addr.cast::<u8>(), info.src_addrlen) };
@@ -102,12 +99,10 @@ fn what_is_said_of_an_endpoint_is_complete() {
     // SAFETY: as above.
     let tx = unsafe { &mut *info.tx_attr };
     assert_eq!(std::mem::replace(&mut tx.iov_limit, 4096), 32);
-    let manual = getinfo(usual).unwrap();
+    let manual = getinfo(usual.get()).unwrap();
     // SAFETY: as above.
-    let said = unsafe { ((*(*manual).domain_attr).control_progress, (*(*manual).tx_attr).iov_limit) };
-    assert_eq!(said, (PROGRESS_MANUAL, 4096));
-    free(manual);
-    free(usual);
+    let (domain, tx) = unsafe { (&*(*manual.get()).domain_attr, &*(*manual.get()).tx_attr) };
+    assert_eq!((domain.control_progress, tx.iov_limit), (PROGRESS_MANUAL, 4096));
 }
 
 /// There are no descriptors to wait on, and no events of addresses: who wants them is told so at once.

@@ -14,6 +14,7 @@ use crate::types::{Head, Order};
 use crate::MessageError;
 use bytes::Bytes;
 use polyduct_os::OsError;
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +41,8 @@ pub struct Network {
     pub ip: IpAddr,
     /// Endpoints of different numbers use the network though they are on one host: for tests and comparisons.
     pub apart: u64,
-    /// A host that says nothing for so long is lost. Who dies is known to be gone at once, by its connections.
+    /// A host that says nothing for so long is lost, as is one that cannot be reached in it. Who dies is
+    /// known to be gone at once, by its connections.
     pub silence: Duration,
 }
 
@@ -51,7 +53,7 @@ impl Network {
     /// # Errors
     /// What the system refuses; what is no address; [`MessageError::Config`].
     pub fn here(trust: Trust) -> Result<Network, MessageError> {
-        let apart = match std::env::var(NEAR_VARIABLE).is_ok_and(|near| near == "0") {
+        let apart = match is_apart() {
             true => {
                 let mut drawn = [0; 8];
                 key::random(&mut drawn)?;
@@ -59,14 +61,24 @@ impl Network {
             }
             false => 0,
         };
-        let ip = match std::env::var(ADDRESS_VARIABLE) {
-            Ok(name) => {
-                name.parse().map_err(|_| OsError::BadName { name, reason: "it is no address of a host" })?
-            }
-            // Without a way anywhere there is nobody but this host.
-            Err(_) => way_to(ELSEWHERE).unwrap_or(Ipv4Addr::LOCALHOST.into()),
-        };
-        Ok(Network { trust, ip, apart, silence: Config::load()?.time("silence") })
+        Ok(Network { trust, ip: own_address()?, apart, silence: Config::load()?.time("silence") })
+    }
+}
+
+/// Whether endpoints of one host use the network.
+pub(super) fn is_apart() -> bool {
+    std::env::var(NEAR_VARIABLE).is_ok_and(|near| near == "0")
+}
+
+/// The address in [`ADDRESS_VARIABLE`], or else the one that leads to most others.
+///
+/// # Errors
+/// What is no address.
+pub(super) fn own_address() -> Result<IpAddr, OsError> {
+    match std::env::var(ADDRESS_VARIABLE) {
+        Ok(name) => name.parse().map_err(|_| OsError::BadName { name, reason: "it is no address of a host" }),
+        // Without a way anywhere there is nobody but this host.
+        Err(_) => Ok(way_to(ELSEWHERE).unwrap_or(Ipv4Addr::LOCALHOST.into())),
     }
 }
 
@@ -102,21 +114,24 @@ impl Drop for Loan {
 pub(super) struct Far<B: AsMut<[u8]> + Send + 'static> {
     endpoint: NetEndpoint<B>,
     at: SocketAddr,
-    /// What was looked at and not taken yet.
+    /// What was refused.
     held: Mutex<VecDeque<NetEvent<B>>>,
+    /// Why units are gone.
+    faults: Mutex<FxHashMap<u32, String>>,
 }
 
 impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
-    /// Listens at the network's address.
+    /// Listens at the network's address, at this port, or where it is 0, at a free one.
     pub fn start(
         network: &Network,
+        port: u16,
         unit: u32,
         bell: &Arc<Bell>,
         give: impl FnMut(u32, &engine::Incoming) -> Option<B> + Send + 'static,
     ) -> Result<Far<B>, MessageError> {
         let domain = fnv1a(*b"polyduct endpoints");
         let Trust { key, trusted_network } = network.trust.clone();
-        let listen = SocketAddr::new(network.ip, 0);
+        let listen = SocketAddr::new(network.ip, port);
         let mut config = NetConfig::new(unit, u32::MAX, domain, key, listen, Transport::Tcp);
         let rung = bell.clone();
         config.trusted = trusted_network;
@@ -125,9 +140,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
         config.session.queue_bytes = MAX_PAYLOAD;
         config.session.silence = network.silence;
         config.patience.dead_after = network.silence;
+        (config.connect_timeout, config.limits.deadline) = (network.silence, network.silence);
         let endpoint = NetEndpoint::start(config, give)?;
         let at = endpoint.local_addr();
-        Ok(Far { endpoint, at, held: Mutex::default() })
+        Ok(Far { endpoint, at, held: Mutex::default(), faults: Mutex::default() })
     }
 
     /// Where it listens.
@@ -150,8 +166,20 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
         match self.endpoint.send(to, channel, Outgoing { priority, order: Order::Ordered, head, payload }) {
             Ok(_) => Sent::All,
             Err(MessageError::Full { .. }) => Sent::Later,
-            Err(_) => Sent::Gone,
+            Err(error) => {
+                self.note(to, &error);
+                Sent::Gone
+            }
         }
+    }
+
+    fn note(&self, unit: u32, why: &dyn std::fmt::Display) {
+        lock(&self.faults).entry(unit).or_insert_with(|| why.to_string());
+    }
+
+    /// Why a unit is gone, unless it left in order.
+    pub fn why(&self, unit: u32) -> Option<String> {
+        lock(&self.faults).get(&unit).cloned()
     }
 
     /// Sends a short message.
@@ -183,15 +211,6 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
             }
             other => other,
         }
-    }
-
-    /// Whether something was looked at and not taken.
-    pub fn has_come(&self) -> bool {
-        let mut held = lock(&self.held);
-        if held.is_empty() {
-            held.extend(self.endpoint.poll_event().ok().flatten());
-        }
-        !held.is_empty()
     }
 
     /// The thread of the network looks from now on.
@@ -230,11 +249,15 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
                         }
                     }
                 }
-                Some(
-                    NetEvent::Left { unit }
-                    | NetEvent::Lost { unit, .. }
-                    | NetEvent::Unreachable { unit, .. },
-                ) => gone(unit),
+                Some(NetEvent::Left { unit }) => gone(unit),
+                Some(NetEvent::Lost { unit, error }) => {
+                    self.note(unit, &error);
+                    gone(unit);
+                }
+                Some(NetEvent::Unreachable { unit, fault }) => {
+                    self.note(unit, &fault);
+                    gone(unit);
+                }
                 Some(NetEvent::TurnedAway { from, fault }) => tracing::warn!(%from, %fault, "turned away"),
                 Some(_) => {}
             }

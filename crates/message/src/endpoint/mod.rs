@@ -23,11 +23,12 @@ pub use place::{Place, PLACE_BYTES};
 pub use polyduct_os::clock;
 /// A piece of memory.
 pub use polyduct_os::remote::Piece;
+/// What the system refuses.
+pub use polyduct_os::OsError;
 pub use stream::Stream;
 
 use crate::domain::host_map::HostId;
 use crate::engine;
-use crate::link::key;
 use crate::link::shm::{Bell, Incoming, Link, Payload, Receiver, SendError, Sender, Sizes};
 use crate::types::{ChannelId, Head, Priority};
 use crate::MessageError;
@@ -126,8 +127,7 @@ pub struct Endpoint<B: AsMut<[u8]> + Send + 'static> {
     // In this order: nobody comes any more when the network ends.
     door: Option<Door>,
     net: Option<Far<B>>,
-    bell: Arc<Bell>,
-    spin: Spin,
+    waiter: Arc<Waiter>,
     peers: Vec<Peer>,
     by_draw: FxHashMap<u64, Number>,
     by_unit: FxHashMap<u32, Number>,
@@ -154,34 +154,34 @@ impl<B: AsMut<[u8]> + Send + 'static> Drop for Endpoint<B> {
 }
 
 impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
-    /// An endpoint that others may reach. `give` is asked, in a thread of the network, for the buffer of what
-    /// comes from other hosts.
+    /// An endpoint that others may reach: those who are told its place, or, where it is opened at a
+    /// [port](Place::of_port), all. `give` is asked, in a thread of the network, for the buffer of what comes
+    /// from other hosts.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// What the system refuses; the port is taken.
     pub fn open(
         network: Option<Network>,
+        port: Option<&Place>,
         give: impl FnMut(u32, &engine::Incoming) -> Option<B> + Send + 'static,
     ) -> Result<Endpoint<B>, MessageError> {
-        let mut drawn = [0; 12];
-        key::random(&mut drawn)?;
-        let [a, b, c] =
-            [0, 4, 8].map(|at| u32::from_le_bytes([drawn[at], drawn[at + 1], drawn[at + 2], drawn[at + 3]]));
+        let drawn = Place::drawn()?;
+        let named = port.unwrap_or(&drawn);
         let bell = Arc::new(Bell::create(1)?);
         // Where the system does not say which host this is, all others are far.
         let host = HostId::of_this_process(network.as_ref().map_or(0, |network| network.apart));
-        let unit = a.min(u32::MAX - 1);
-        let net = network.map(|network| Far::start(&network, unit, &bell, give)).transpose()?;
+        let port = named.at.map_or(0, |at| at.port());
+        let net = network.map(|network| Far::start(&network, port, named.unit, &bell, give)).transpose()?;
         let at = net.as_ref().map(Far::listens_at);
-        let place = Place { unit, draw: u64::from(b) << 32 | u64::from(c), host, at };
+        let place = Place { host, at, ..*named };
         let _ = polyduct_os::remote::permit_readers();
         let door = host.map(|_| Door::open(&place, sizes(), bell.clone())).transpose()?;
+        let waiter = Arc::new(Waiter { bell, spin: Spin::new(SPIN) });
         Ok(Endpoint {
             place,
             door,
             net,
-            bell,
-            spin: Spin::new(SPIN),
+            waiter,
             peers: Vec::new(),
             by_draw: FxHashMap::default(),
             by_unit: FxHashMap::default(),
@@ -204,6 +204,11 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
     }
 
+    /// Why an endpoint of another host is gone, where that is known.
+    pub fn why_gone(&self, peer: Number) -> Option<String> {
+        self.net.as_ref()?.why(self.unit_of(peer)?)
+    }
+
     /// The number of the endpoint at a place, from now on. Reaches nobody yet.
     ///
     /// # Errors
@@ -212,7 +217,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         if let Some(&number) = self.by_draw.get(&place.draw) {
             return Ok(number);
         }
-        let way = match (place == &self.place, place.host) {
+        let way = match (self.is_at(place), place.host) {
             (true, _) => Way::Itself,
             (_, Some(host)) if self.place.host == Some(host) => Way::Near(None),
             _ if self.net.is_some() && place.at.is_some() => Way::Far(place.unit),
@@ -235,6 +240,11 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
         self.by_draw.insert(place.draw, self.peers.len() as Number);
         Ok(self.add(Some(*place), way))
+    }
+
+    /// Whether that is its place, as far as others are told of it.
+    fn is_at(&self, place: &Place) -> bool {
+        (place.draw, place.unit) == (self.place.draw, self.place.unit)
     }
 
     fn add(&mut self, place: Option<Place>, way: Way) -> Number {
@@ -382,7 +392,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         for arrival in news {
             match arrival {
                 // Nobody else is this endpoint.
-                Arrival::Link { place, .. } if place == self.place => {}
+                Arrival::Link { place, .. } if self.is_at(&place) => {}
                 Arrival::Link { place, link, process } => {
                     let Ok(from) = self.peer(&place) else { continue };
                     if let Some(process) = process {
@@ -448,24 +458,34 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         Some(number)
     }
 
-    /// Sleeps until something has come, or until `deadline`, a time of [`clock::now`]. What came before must
-    /// have been received.
-    pub fn wait(&mut self, deadline: Duration) {
-        let bell = self.bell.clone();
-        let (door, net, mut rested) = (&self.door, &self.net, false);
-        let looks = |inward: &mut Vec<Inward<B>>| {
-            let news = door.as_ref().is_some_and(Door::has_news);
-            let came = inward.iter().any(|inward| !inward.is_broken && !inward.receiver.is_empty());
-            (news || came || net.as_ref().is_some_and(Far::has_come)).then_some(())
-        };
-        let arm = |inward: &mut Vec<Inward<B>>| {
-            inward.iter_mut().for_each(|inward| inward.receiver.ask_for_call());
-            if let (Some(net), false) = (net, std::mem::replace(&mut rested, true)) {
-                net.rest();
-            }
-        };
-        // One look at the sockets is not enough to know that nothing comes from there.
-        let until = if net.is_some() { deadline.min(clock::now() + SPIN) } else { deadline };
-        bell.wait(&mut self.inward, &self.spin, until, looks, arm);
+    /// Who waits for what comes here, without the endpoint.
+    pub fn waiter(&self) -> Arc<Waiter> {
+        self.waiter.clone()
+    }
+
+    /// What comes from now on wakes the [waiter](Endpoint::waiter). What came before must have been received.
+    pub fn ask_for_call(&mut self) {
+        self.inward.iter_mut().for_each(|inward| inward.receiver.ask_for_call());
+        self.net.iter().for_each(Far::rest);
+    }
+}
+
+/// Waits for what comes to an endpoint, which others may use meanwhile.
+pub struct Waiter {
+    bell: Arc<Bell>,
+    spin: Spin,
+}
+
+impl Waiter {
+    /// Calls `ready` until it gives something: for a moment, then after each sleep. `None` at `deadline`, a
+    /// time of [`clock::now`]. `ready` [polls](Endpoint::poll) the endpoint; `arm` is called before each sleep
+    /// and [asks for calls](Endpoint::ask_for_call).
+    pub fn wait<T>(
+        &self,
+        deadline: Duration,
+        mut ready: impl FnMut() -> Option<T>,
+        mut arm: impl FnMut(),
+    ) -> Option<T> {
+        self.bell.wait(&mut (), &self.spin, deadline, |()| ready(), |()| arm())
     }
 }

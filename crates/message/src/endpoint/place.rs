@@ -1,8 +1,12 @@
 //! Where an endpoint is: what others are told by whatever starts them all, and reach it by.
 
+use super::far::{is_apart, own_address};
 use crate::domain::host_map::HostId;
+use crate::hash::fnv1a;
+use crate::link::key;
+use crate::MessageError;
 use polyduct_os::process::user_id;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Bytes of a place.
 pub const PLACE_BYTES: usize = 64;
@@ -13,7 +17,7 @@ const MAGIC: [u8; 4] = *b"pdE\x01";
 pub struct Place {
     /// Its number, drawn at random: what it is called on the network.
     pub unit: u32,
-    /// Drawn at random: no two have the same.
+    /// Drawn at random: no two have the same. Of one at a port both follow from where that is.
     pub draw: u64,
     /// The host whose processes share memory with it; `None` where the system does not say.
     pub host: Option<HostId>,
@@ -22,6 +26,47 @@ pub struct Place {
 }
 
 impl Place {
+    /// One that no other endpoint has.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub(super) fn drawn() -> Result<Place, MessageError> {
+        let mut drawn = [0; 16];
+        key::random(&mut drawn)?;
+        Ok(Place::numbered(u128::from_le_bytes(drawn), None, None))
+    }
+
+    fn numbered(drawn: u128, host: Option<HostId>, at: Option<SocketAddr>) -> Place {
+        let unit = (drawn >> 64) as u32;
+        Place { unit: unit.min(u32::MAX - 1), draw: (drawn as u64).max(1), host, at }
+    }
+
+    /// The place of an endpoint that is opened at a port of a host. Who knows both finds it there, and need
+    /// be told nothing else. All addresses of this host are taken for the one under which others reach it.
+    ///
+    /// # Errors
+    /// The address that the environment says this host has is none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use polyduct_message::endpoint::{Endpoint, Place};
+    /// let place = Place::of_port("127.0.0.1:41107".parse()?)?;
+    /// let endpoint = Endpoint::<Vec<u8>>::open(None, Some(&place), |_, _| None)?;
+    /// assert_eq!(endpoint.place().draw, Place::of_port("127.0.0.1:41107".parse()?)?.draw);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_port(at: SocketAddr) -> Result<Place, MessageError> {
+        let (ip, own) = (at.ip().to_canonical(), own_address()?);
+        // What can be listened at is an address of this host.
+        let is_here = ip == own || UdpSocket::bind((ip, 0)).is_ok();
+        let at = SocketAddr::new(if is_here { own } else { ip }, at.port());
+        let host = if is_here && !is_apart() { HostId::of_this_process(0) } else { None };
+        let words = |seed: &[u8]| fnv1a([seed, at.to_string().as_bytes()].concat());
+        let drawn = u128::from(words(b"unit")) << 64 | u128::from(words(b"draw"));
+        Ok(Place::numbered(drawn, host, Some(at)))
+    }
+
     /// | bytes | |
     /// |---|---|
     /// | 0-3 | magic and version |
