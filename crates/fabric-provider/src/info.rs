@@ -182,9 +182,13 @@ impl<'a> Hints<'a> {
         if flags & abi::SOURCE_FLAG == 0 {
             return Some(Ends { source, destination: Some(named(Ipv4Addr::LOCALHOST)?) });
         }
-        let source = named(Ipv4Addr::UNSPECIFIED)?;
+        let mut source = named(Ipv4Addr::UNSPECIFIED)?;
         let is_here =
             Place::of_port((Ipv4Addr::UNSPECIFIED, 0).into()).is_ok_and(|own| is_of_host(&own, &source));
+        if node.is_null() {
+            // Anywhere on this host: see where endpoints are opened.
+            source.at = source.at.map(|at| (Ipv4Addr::UNSPECIFIED, at.port()).into());
+        }
         let source = Some(source).filter(|source| source.at.is_some_and(|at| at.port() > 0));
         is_here.then_some(Ends { source, destination })
     }

@@ -5,8 +5,8 @@
 //! receiver until it is received (*eager*). Of a longer one only an offer goes; whoever receives it copies it
 //! from the sender's memory, or, where it cannot, has it streamed. A sender keeps account of what it sent and
 //! nobody has received: beyond [`EAGER_BYTES`] it only offers, beyond [`EAGER_MESSAGES`] messages wait at the
-//! sender, and beyond [`HELD`] of these it refuses. So a receiver that receives nothing keeps a bounded number
-//! of bytes for each sender.
+//! sender, and beyond [`HELD`] of these it refuses. So a receiver that receives nothing keeps a bounded
+//! number of bytes for each sender.
 
 mod arrive;
 mod atomics;

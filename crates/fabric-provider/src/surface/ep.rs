@@ -138,15 +138,25 @@ pub unsafe extern "C" fn open2(
         };
         // One that says nothing of where it is to be is somewhere.
         let port = source.filter(|source| source.draw > 0);
-        let opened = Config::load().map_err(MessageError::from);
-        let opened = opened.and_then(|config| Engine::open(network, port.as_ref(), Limits::of(&config)));
+        let config = Config::load().map_err(MessageError::from);
+        let opened = config.and_then(|config| {
+            let limits = Limits::of(&config);
+            match (Engine::open(network.clone(), port.as_ref(), limits), port.and_then(|port| port.at)) {
+                // Programs that tell their addresses to each other name a port, too, and all the same one.
+                (Err(error), Some(at)) if is_taken(&error) && at.ip().is_unspecified() => {
+                    tracing::warn!(port = at.port(), "the port is taken, and the endpoint is at another");
+                    Engine::open(network, None, limits)
+                }
+                (opened, _) => opened,
+            }
+        });
         let engine = match opened {
             Ok(engine) => engine,
             Err(error) => {
                 tracing::error!(%error, "no endpoint");
                 return match error {
                     MessageError::Config(_) => -abi::EINVAL,
-                    MessageError::System(OsError::AddrInUse { .. }) => -abi::EADDRINUSE,
+                    _ if is_taken(&error) => -abi::EADDRINUSE,
                     _ => -abi::EIO,
                 };
             }
@@ -164,6 +174,10 @@ pub unsafe extern "C" fn open2(
         // SAFETY: the caller's.
         unsafe { give(Endpoint { fid: fid(context), core, index, alias: None }, ep) }
     })
+}
+
+fn is_taken(error: &MessageError) -> bool {
+    matches!(error, MessageError::System(OsError::AddrInUse { .. }))
 }
 
 fn fid(context: *mut c_void) -> EpFid {

@@ -49,11 +49,19 @@ fn an_endpoint_at_a_port_is_found_by_host_and_port_alone() {
 #[test]
 fn a_port_is_one_endpoints_at_a_time() {
     let port = free_port();
-    let at_port = getinfo_at(null(), None, Some(&port), SOURCE_FLAG).unwrap();
+    let at_port = getinfo_at(null(), Some("127.0.0.1"), Some(&port), SOURCE_FLAG).unwrap();
     let first = Node::of(&at_port, &[]);
     assert_eq!(Node::refused(&at_port), EADDRINUSE);
-    drop(first);
-    drop(Node::of(&at_port, &[]));
+    // Where no host is named, it is anywhere.
+    let anywhere = getinfo_at(null(), None, Some(&port), SOURCE_FLAG).unwrap();
+    let second = Node::of(&anywhere, &[]);
+    // By what others know them.
+    let known = |node: &Node| node.name()[4..16].to_vec();
+    let names = [known(&first), known(&second)];
+    assert!(names[0] != names[1]);
+    drop((first, second));
+    assert_eq!(known(&Node::of(&at_port, &[])), names[0]);
+    assert_eq!(known(&Node::of(&anywhere, &[])), names[0]);
 }
 
 #[test]

@@ -478,8 +478,8 @@ pub struct Waiter {
 
 impl Waiter {
     /// Calls `ready` until it gives something: for a moment, then after each sleep. `None` at `deadline`, a
-    /// time of [`clock::now`]. `ready` [polls](Endpoint::poll) the endpoint; `arm` is called before each sleep
-    /// and [asks for calls](Endpoint::ask_for_call).
+    /// time of [`clock::now`]. `ready` [polls](Endpoint::poll) the endpoint; `arm` is called before each
+    /// sleep and [asks for calls](Endpoint::ask_for_call).
     pub fn wait<T>(
         &self,
         deadline: Duration,
