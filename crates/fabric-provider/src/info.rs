@@ -5,7 +5,7 @@ use crate::engine::pieces::MOST as PIECES;
 use crate::engine::{POSTED, WAITING};
 use crate::names;
 use polyduct_message::endpoint::{Place, PLACE_BYTES, SHORT_BYTES};
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::{c_char, c_int, c_void, CStr};
 use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 
@@ -166,31 +166,30 @@ impl<'a> Hints<'a> {
     /// # Safety
     /// Strings, or null.
     unsafe fn ends(&self, node: *const c_char, service: *const c_char, flags: u64) -> Option<Ends> {
-        let (source, destination) = match self.info {
-            // SAFETY: as libfabric made them.
-            Some(info) => unsafe {
-                let source = names::addressed(info.src_addr, info.src_addrlen).ok()?;
-                (source, names::addressed(info.dest_addr, info.dest_addrlen).ok()?)
-            },
-            None => (None, None),
-        };
-        if node.is_null() && service.is_null() {
-            return Some(Ends { source, destination });
-        }
+        let is_named = !node.is_null() || !service.is_null();
         // SAFETY: the caller's.
         let named = |this| unsafe { names::named(node, service, flags, this) };
-        if flags & abi::SOURCE_FLAG == 0 {
-            return Some(Ends { source, destination: Some(named(Ipv4Addr::LOCALHOST)?) });
-        }
-        let mut source = named(Ipv4Addr::UNSPECIFIED)?;
-        let is_here =
-            Place::of_port((Ipv4Addr::UNSPECIFIED, 0).into()).is_ok_and(|own| is_of_host(&own, &source));
-        if node.is_null() {
-            // Anywhere on this host: see where endpoints are opened.
-            source.at = source.at.map(|at| (Ipv4Addr::UNSPECIFIED, at.port()).into());
-        }
-        let source = Some(source).filter(|source| source.at.is_some_and(|at| at.port() > 0));
-        is_here.then_some(Ends { source, destination })
+        // SAFETY: libfabric's, or the program's after it.
+        let said = |at: fn(&Info) -> (*mut c_void, usize)| unsafe {
+            self.info.map(at).map_or(Ok(None), |(at, len)| names::addressed(at, len))
+        };
+        let is_source = is_named && flags & abi::SOURCE_FLAG != 0;
+        let destination = match is_named && !is_source {
+            true => Some(named(Ipv4Addr::LOCALHOST)?),
+            false => said(|info| (info.dest_addr, info.dest_addrlen)).ok()?,
+        };
+        let source = match is_source {
+            true => named(Ipv4Addr::UNSPECIFIED).map(|mut source| {
+                if node.is_null() {
+                    // Anywhere on this host: see where endpoints are opened.
+                    source.at = source.at.map(|at| (Ipv4Addr::UNSPECIFIED, at.port()).into());
+                }
+                Some(source)
+            })?,
+            false => said(|info| (info.src_addr, info.src_addrlen)).ok()?,
+        };
+        let source = source.filter(|source| source.draw > 0 && source.at.is_none_or(|at| at.port() > 0));
+        source.is_none_or(|source| source.is_here()).then_some(Ends { source, destination })
     }
 
     /// What the program may do. What it did not ask for it has where that costs nothing.
@@ -316,11 +315,6 @@ impl<'a> Hints<'a> {
             nic: null_mut(),
         })
     }
-}
-
-/// Whether both have one address, but for the port.
-fn is_of_host(a: &Place, b: &Place) -> bool {
-    a.at.map(|at| at.ip()) == b.at.map(|at| at.ip())
 }
 
 /// The address of an endpoint that is not open yet: it is drawn when it opens. As with a port of 0, a program

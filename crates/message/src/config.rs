@@ -134,7 +134,7 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
     ),
     (
         "unexpected",
-        "messages of MPI that a rank keeps for each other one, whose next messages go when they are wanted",
+        "bytes of a rank's messages that another keeps of MPI, until the next go when they are wanted",
         4 << 20,
         8 << 10,
         4 << 20,
@@ -433,6 +433,15 @@ mod tests {
         assert_eq!(of("ring"), (2 << 20, Origin::Variable("POLYDUCT_MESSAGE_RING".into())));
         assert_eq!(of("pull_from"), (65536, Origin::File("p.toml".into())));
         assert_eq!(of("max_fragment"), (65536, Origin::Default));
+    }
+
+    #[test]
+    fn ranks_agree_on_the_most_that_is_sent_at_once_and_kept() {
+        let config = Config::default();
+        let most = |name| config.settings().find(|s| s.name == name).map(|s| s.max);
+        assert_eq!(most("eager"), Some(crate::endpoint::SHORT_BYTES as u64));
+        // Beyond it a rank is cut off.
+        assert_eq!(most("unexpected"), Some(4 << 20));
     }
 
     #[test]

@@ -122,6 +122,7 @@ pub const WAIT_YIELD: c_int = 5;
 pub const EAGAIN: c_int = libc::EAGAIN;
 pub const EINVAL: c_int = libc::EINVAL;
 pub const EADDRINUSE: c_int = libc::EADDRINUSE;
+pub const EADDRNOTAVAIL: c_int = libc::EADDRNOTAVAIL;
 pub const ENOSYS: c_int = libc::ENOSYS;
 pub const ENODATA: c_int = libc::ENODATA;
 pub const ENOMEM: c_int = libc::ENOMEM;

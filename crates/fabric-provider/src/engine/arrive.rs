@@ -54,6 +54,9 @@ impl State {
                 if offer.pieces as usize > MOST {
                     return;
                 }
+                if len <= SHORT_BYTES {
+                    self.is_short(from);
+                }
                 let arrived = arrived(from, head, len);
                 match self.matching(tagged).receive_for(&arrived) {
                     Some(posted) => {

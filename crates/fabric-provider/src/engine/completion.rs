@@ -130,4 +130,6 @@ pub struct Count {
     pub done: u64,
     /// Failed.
     pub failed: u64,
+    /// What was counted since the beginning, whatever the program has set the others to.
+    pub events: u64,
 }

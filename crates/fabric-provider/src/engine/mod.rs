@@ -520,7 +520,7 @@ impl Engine {
 
     /// Whether there is something to do that waits for nobody to come.
     pub fn has_work(&self) -> bool {
-        self.state.has_work()
+        self.state.has_work() || self.endpoint.has_come()
     }
 
     /// Sends what waits to a peer, as far as there is room. Returns whether nothing waits any more.

@@ -294,9 +294,21 @@ impl State {
         peer.owed_messages += 1;
         peer.owed_bytes += bytes;
         if peer.owed_messages >= EAGER_MESSAGES / 4 || peer.owed_bytes >= enough {
-            let said =
-                [std::mem::take(&mut peer.owed_messages), std::mem::take(&mut peer.owed_bytes) as u32, 0, 0];
-            self.say(to, wire::head(Kind::Credit, 0, said), &[]);
+            self.say_owed(to);
         }
+    }
+
+    /// A peer has only offered what it might have sent at once: it may think that too much is kept of it.
+    pub(super) fn is_short(&mut self, to: Number) {
+        if self.peer(to).owed_bytes > 0 {
+            self.say_owed(to);
+        }
+    }
+
+    fn say_owed(&mut self, to: Number) {
+        let peer = self.peer(to);
+        let said =
+            [std::mem::take(&mut peer.owed_messages), std::mem::take(&mut peer.owed_bytes) as u32, 0, 0];
+        self.say(to, wire::head(Kind::Credit, 0, said), &[]);
     }
 }

@@ -51,7 +51,7 @@ impl Engine {
         let short = len <= SHORT_BYTES && flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) == 0;
         let limits = self.state.limits;
         let peer = self.state.peer(to);
-        let kind = match (tag, short && peer.may_keep(&limits, len)) {
+        let kind = match (tag, short && peer.may_keep(&limits, len, injects)) {
             (Some(_), true) => Kind::Tagged,
             (None, true) => Kind::Plain,
             (Some(_), false) => Kind::TaggedOffer,

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 
 impl Peer {
-    /// Whether it may keep the bytes of one more message.
+    /// Whether it may keep the bytes of one more message. Those that are injected are copied in any case.
     #[inline]
-    pub(super) fn may_keep(&self, limits: &Limits, len: usize) -> bool {
-        len == 0 || len <= limits.eager && self.kept_bytes < limits.kept
+    pub(super) fn may_keep(&self, limits: &Limits, len: usize, injects: bool) -> bool {
+        len == 0 || (injects || len <= limits.eager) && self.kept_bytes < limits.kept
     }
 
     /// Whether a message to it goes at once: nothing waits before it, and it keeps fewer than it may.
@@ -36,7 +36,7 @@ impl Engine {
         if let Some(number) = self.state.missed.take() {
             match (self.endpoint.process_of(number), self.endpoint.why_gone(number)) {
                 (Some(pid), _) => tracing::warn!(pid, "a process is gone, or closed its link to this one"),
-                (None, Some(why)) => tracing::warn!(%why, "another process is gone, or cannot be reached"),
+                (None, Some(why)) => tracing::warn!("another process is gone, or cannot be reached: {why}"),
                 (None, None) => tracing::warn!("another process is gone, or cannot be reached"),
             }
         }
@@ -76,6 +76,7 @@ impl State {
     pub(super) fn count(&self, shared: &mut Shared, what: Counted, failed: bool) {
         let Some(counter) = self.counters[what as usize] else { return };
         if let Some(Some(count)) = shared.counts.get_mut(counter) {
+            count.events += 1;
             match failed {
                 false => count.done += 1,
                 true => count.failed += 1,

@@ -119,6 +119,9 @@ unsafe extern "C" fn insertsvc(
     _: *mut c_void,
 ) -> c_int {
     border(|| {
+        if node.is_null() && service.is_null() {
+            return -abi::EINVAL;
+        }
         // SAFETY: the caller's.
         let (av, place) =
             unsafe { (object::<Av>(av), names::named(node, service, flags, Ipv4Addr::LOCALHOST)) };
@@ -175,7 +178,7 @@ unsafe extern "C" fn remove(av: *mut AvFid, addresses: *mut u64, count: usize, _
             let place = usize::try_from(address).ok().and_then(|at| vector.places.get_mut(at));
             let place = place.and_then(Option::take).ok_or(abi::EINVAL)?;
             // It may have been inserted twice.
-            let other = vector.known().find(|(_, other)| **other == place);
+            let other = vector.known().find(|(_, other)| other.is_same(&place));
             for ep in entered.inner.eps.iter_mut().flatten().filter(|ep| ep.vector == Some(av.index)) {
                 ep.engine.forget(address);
                 if let Some((other, place)) = other {

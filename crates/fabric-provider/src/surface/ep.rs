@@ -138,6 +138,10 @@ pub unsafe extern "C" fn open2(
         };
         // One that says nothing of where it is to be is somewhere.
         let port = source.filter(|source| source.draw > 0);
+        if port.is_some_and(|port| !port.is_here()) {
+            tracing::error!("an endpoint was to be opened at an address of another host");
+            return -abi::EADDRNOTAVAIL;
+        }
         let config = Config::load().map_err(MessageError::from);
         let opened = config.and_then(|config| {
             let limits = Limits::of(&config);

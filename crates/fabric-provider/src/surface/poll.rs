@@ -5,7 +5,6 @@ use super::cq::Cq;
 use super::domain::Domain;
 use super::{border, border_or, fid_ops, give, object, Core};
 use crate::abi::{self, DomainFid, Fid, FidOps, PollAttr, PollFid, PollOps};
-use crate::engine::completion::Count;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,8 +16,8 @@ static OPS: PollOps = PollOps { size: size_of::<PollOps>(), poll, poll_add: add,
 /// Something that a set looks at: it is not closed before it is taken out.
 enum Watched {
     Queue(*const Cq),
-    /// A counter, and what it was when it was looked at last.
-    Counter(*const Cntr, Count),
+    /// A counter, and the events that it had when it was told last.
+    Counter(*const Cntr, u64),
 }
 
 // SAFETY: what they point to may be used by any thread.
@@ -39,7 +38,7 @@ impl Watched {
         // SAFETY: the caller's.
         match unsafe { (*fid).class } {
             abi::CLASS_CQ => Some(Watched::Queue(fid.cast())),
-            abi::CLASS_CNTR => Some(Watched::Counter(fid.cast(), Count::default())),
+            abi::CLASS_CNTR => Some(Watched::Counter(fid.cast(), 0)),
             _ => None,
         }
     }
@@ -72,15 +71,20 @@ impl Watched {
         }
     }
 
-    /// Moves on what it is of. Returns whether there is something new.
-    fn has_news(&mut self) -> bool {
+    /// Moves on what it is of. Returns whether there is something new, which is old from now on where it is
+    /// `told`.
+    fn has_news(&mut self, told: bool) -> bool {
         // SAFETY: see the type.
         unsafe {
             match self {
                 Watched::Queue(cq) => (**cq).has_some(),
                 Watched::Counter(cntr, last) => {
-                    let now = (**cntr).get();
-                    std::mem::replace(last, now) != now
+                    let now = (**cntr).get().events;
+                    let is_new = now != *last;
+                    if told {
+                        *last = now;
+                    }
+                    is_new
                 }
             }
         }
@@ -153,17 +157,18 @@ unsafe extern "C" fn poll(poll: *mut PollFid, contexts: *mut *mut c_void, count:
     border(|| {
         // SAFETY: the caller's.
         let poll = unsafe { object::<Poll>(poll) };
-        let mut found = 0;
-        for one in poll.watched().iter_mut() {
-            if found >= count {
-                break;
-            }
-            if one.has_news() {
+        let (mut found, mut behind) = (0, 0);
+        let mut watched = poll.watched();
+        for (at, one) in watched.iter_mut().enumerate() {
+            let has_room = found < count;
+            if one.has_news(has_room) && has_room {
                 // SAFETY: it is not closed; the caller has room for so many.
                 unsafe { contexts.add(found as usize).write((*one.fid()).context) };
-                found += 1;
+                (found, behind) = (found + 1, at + 1);
             }
         }
+        // The others come first the next time.
+        watched.rotate_left(behind);
         found
     })
 }

@@ -57,6 +57,13 @@ impl Info {
         unsafe { core::slice::from_raw_parts((*self.0).src_addr.cast(), (*self.0).src_addrlen) }.to_vec()
     }
 
+    /// The same with another address to be at, of the same length.
+    pub fn at(self, place: Vec<u8>) -> Info {
+        // SAFETY: it lives, and has room for one.
+        unsafe { core::ptr::copy_nonoverlapping(place.as_ptr(), (*self.0).src_addr.cast(), place.len()) };
+        self
+    }
+
     /// The address to be reached, if there is one.
     pub fn destination(&self) -> Option<Vec<u8>> {
         // SAFETY: as above.

@@ -3,10 +3,14 @@
 use super::*;
 use crate::common::{getinfo_at, Info as Given};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A port at which nobody listens.
+/// A port at which nobody listens, and of those that the system gives nobody by itself.
 fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 1000) as u16 * 10;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed));
+    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap().to_string()
 }
 
 #[test]
@@ -64,6 +68,45 @@ fn a_port_is_one_endpoints_at_a_time() {
     assert_eq!(known(&Node::of(&anywhere, &[])), names[0]);
 }
 
+/// A client that comes too early, and one that stays while the server ends and comes back, reach it when they
+/// learn of it anew.
+#[test]
+fn another_life_of_an_endpoint_at_a_port_is_reached() {
+    let port = free_port();
+    let at_port = getinfo_at(null(), Some("127.0.0.1"), Some(&port), SOURCE_FLAG).unwrap();
+    let mut client = Node::new();
+    for life in 0..3 {
+        // Nobody is there, or not any more.
+        let (start, to) = (Instant::now(), client.insert_service("127.0.0.1", &port));
+        loop {
+            let sent = client.tsend(b"early", to, 1, 1) as i32;
+            let told = (sent == 0).then(|| until_told(&mut [&mut client], &[1]).remove(0).remove(0));
+            match told {
+                None if sent == -EHOSTUNREACH => break,
+                Some(Err(failed)) => break assert_eq!(failed.error, EHOSTUNREACH),
+                _ => assert!(start.elapsed() < WATCHDOG, "life {life}: it is sent without end"),
+            }
+        }
+        let mut server = Node::of(&at_port, &[]);
+        let to = client.insert_service("127.0.0.1", &port);
+        let mut got = [[0; 8]; 2];
+        let to_client = server.insert(&client.name());
+        assert_eq!(server.trecv(&mut got[0], ADDR_UNSPEC, 2, 0, 1), 0);
+        assert_eq!(client.trecv(&mut got[1], ADDR_UNSPEC, 3, 0, 2), 0);
+        if life == 1 {
+            // The new life comes first.
+            assert_eq!(server.tsend(b"answer", to_client, 3, 3), 0);
+            assert_eq!(client.tsend(b"question", to, 2, 4), 0);
+        } else {
+            assert_eq!(client.tsend(b"question", to, 2, 4), 0);
+            assert_eq!(server.tsend(b"answer", to_client, 3, 3), 0);
+        }
+        let told = until_told(&mut [&mut server, &mut client], &[2, 2]);
+        assert!(told.iter().flatten().all(Result::is_ok), "life {life}: {told:?}");
+        assert!(got[0] == *b"question" && got[1].starts_with(b"answer"));
+    }
+}
+
 #[test]
 fn what_is_asked_for_comes_back_and_what_is_no_place_is_refused() {
     let source = |info: &Given| info.source();
@@ -85,9 +128,13 @@ fn what_is_asked_for_comes_back_and_what_is_no_place_is_refused() {
         let found = getinfo_at(null(), node, service, flags);
         assert_eq!(found.err(), Some(ENODATA), "{node:?} {service:?}");
     }
+    // What is not asked for is not looked at, and nobody opens an endpoint at another's host.
+    let destination = there.destination().unwrap();
+    assert_eq!(Node::refused(&there.at(destination)), EADDRNOTAVAIL);
     // SAFETY: its own, of this length.
     unsafe { (*here.get().cast_mut()).src_addr.cast::<u8>().write(b'x') };
     assert_eq!(getinfo_at(here.get(), None, None, 0).err(), Some(ENODATA));
+    assert!(getinfo_at(here.get(), Some("127.0.0.1"), Some("41107"), SOURCE_FLAG).is_ok());
 }
 
 #[test]
@@ -127,6 +174,14 @@ fn a_poll_set_tells_which_queues_and_counters_have_news() {
             assert!(start.elapsed() < WATCHDOG, "{found:?}");
         }
         assert_eq!(poll(1), [context(11)], "it is not read yet");
+        // A counter has news though it counts what it did before.
+        assert_eq!(((*(*counter).ops).set)(counter, 0), 0);
+        assert_eq!(b.trecv(&mut got, ADDR_UNSPEC, 5, 0, 1), 0);
+        assert_eq!(a.tsend(b"news", to_b, 5, 2), 0);
+        while !poll(3).contains(&context(12)) {
+            a.look();
+            assert!(start.elapsed() < WATCHDOG);
+        }
         while b.look() {}
         assert_eq!(poll(3), [], "both are read");
         for fid in [b.cq.cast::<Fid>(), counter.cast()] {

@@ -41,8 +41,8 @@ pub struct Network {
     pub ip: IpAddr,
     /// Endpoints of different numbers use the network though they are on one host: for tests and comparisons.
     pub apart: u64,
-    /// A host that says nothing for so long is lost, as is one that cannot be reached in it. Who dies is
-    /// known to be gone at once, by its connections.
+    /// A host that says nothing for so long is lost, as is one that cannot be reached in it, or in five
+    /// seconds. Who dies is known to be gone at once, by its connections.
     pub silence: Duration,
 }
 
@@ -63,6 +63,12 @@ impl Network {
         };
         Ok(Network { trust, ip: own_address()?, apart, silence: Config::load()?.time("silence") })
     }
+}
+
+/// Whether an address is one of this host.
+pub(super) fn is_own(ip: IpAddr) -> bool {
+    // The way to this host itself is from the address that is asked for.
+    ip.is_loopback() || ip.is_unspecified() || way_to(SocketAddr::new(ip, 9)).is_ok_and(|from| from == ip)
 }
 
 /// Whether endpoints of one host use the network.
@@ -140,7 +146,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
         config.session.queue_bytes = MAX_PAYLOAD;
         config.session.silence = network.silence;
         config.patience.dead_after = network.silence;
-        (config.connect_timeout, config.limits.deadline) = (network.silence, network.silence);
+        config.connect_timeout = config.connect_timeout.max(network.silence);
+        config.limits.deadline = config.connect_timeout;
         let endpoint = NetEndpoint::start(config, give)?;
         let at = endpoint.local_addr();
         Ok(Far { endpoint, at, held: Mutex::default(), faults: Mutex::default() })
@@ -154,6 +161,12 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
     /// Says where a unit listens.
     pub fn introduce(&self, unit: u32, at: SocketAddr) {
         self.endpoint.introduce(unit, at);
+    }
+
+    /// Another life of a unit may come.
+    pub fn forget(&self, unit: u32) {
+        self.endpoint.forget(unit);
+        lock(&self.faults).remove(&unit);
     }
 
     fn offer(
@@ -174,10 +187,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Far<B> {
     }
 
     fn note(&self, unit: u32, why: &dyn std::fmt::Display) {
-        lock(&self.faults).entry(unit).or_insert_with(|| why.to_string());
+        lock(&self.faults).insert(unit, why.to_string());
     }
 
-    /// Why a unit is gone, unless it left in order.
+    /// Why a unit is gone.
     pub fn why(&self, unit: u32) -> Option<String> {
         lock(&self.faults).get(&unit).cloned()
     }

@@ -91,6 +91,8 @@ struct Peer {
     links: Vec<Link>,
     process: Option<PidFd>,
     gone: Gone,
+    /// It is not heard any more.
+    is_cut: bool,
     /// What the system has not given for a link with it.
     lack: Lack,
 }
@@ -98,7 +100,7 @@ struct Peer {
 impl Peer {
     fn new(place: Option<Place>, way: Way) -> Peer {
         let (links, process, gone, lack) = (Vec::new(), None, Gone::No, Lack::default());
-        Peer { place, way, links, process, gone, lack }
+        Peer { place, way, links, process, gone, is_cut: false, lack }
     }
 }
 
@@ -204,9 +206,13 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
     }
 
-    /// Why an endpoint of another host is gone, where that is known.
+    /// Where an endpoint of another host was, and why it is gone, where that is known.
     pub fn why_gone(&self, peer: Number) -> Option<String> {
-        self.net.as_ref()?.why(self.unit_of(peer)?)
+        let why = self.net.as_ref()?.why(self.unit_of(peer)?)?;
+        match self.peers.get(peer as usize)?.place?.at {
+            Some(at) => Some(format!("{at}: {why}")),
+            None => Some(why),
+        }
     }
 
     /// The number of the endpoint at a place, from now on. Reaches nobody yet.
@@ -214,8 +220,14 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// # Errors
     /// [`MessageError::NameTaken`] where another has drawn the number by which the network knows it.
     pub fn peer(&mut self, place: &Place) -> Result<Number, MessageError> {
-        if let Some(&number) = self.by_draw.get(&place.draw) {
-            return Ok(number);
+        match self.by_draw.get(&place.draw) {
+            Some(&number) if self.is_over(number) => self.let_go(number),
+            Some(&number) => return Ok(number),
+            // What would be taken for this one.
+            None if place.draw == self.place.draw && !self.is_at(place) => {
+                return Err(MessageError::NameTaken { domain: "this endpoint".into(), unit: place.unit })
+            }
+            None => {}
         }
         let way = match (self.is_at(place), place.host) {
             (true, _) => Way::Itself,
@@ -224,10 +236,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             _ => Way::Nowhere,
         };
         if let (Way::Far(_), Some(net), Some(at)) = (&way, &self.net, place.at) {
-            net.introduce(place.unit, at);
             match self.by_unit.get(&place.unit) {
                 // It came before its place was told.
                 Some(&number) if self.peers[number as usize].place.is_none() => {
+                    net.introduce(place.unit, at);
                     self.peers[number as usize].place = Some(*place);
                     self.by_draw.insert(place.draw, number);
                     return Ok(number);
@@ -235,7 +247,10 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                 Some(_) => {
                     return Err(MessageError::NameTaken { domain: "the network".into(), unit: place.unit })
                 }
-                None => drop(self.by_unit.insert(place.unit, self.peers.len() as Number)),
+                None => {
+                    net.introduce(place.unit, at);
+                    self.by_unit.insert(place.unit, self.peers.len() as Number);
+                }
             }
         }
         self.by_draw.insert(place.draw, self.peers.len() as Number);
@@ -244,7 +259,23 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
 
     /// Whether that is its place, as far as others are told of it.
     fn is_at(&self, place: &Place) -> bool {
-        (place.draw, place.unit) == (self.place.draw, self.place.unit)
+        let elsewhere = place.host.zip(self.place.host).is_some_and(|(there, here)| there != here);
+        place.is_same(&self.place) && !elsewhere
+    }
+
+    /// Whether a peer is gone and another life of it may come, as of one at a port.
+    fn is_over(&self, number: Number) -> bool {
+        let peer = &self.peers[number as usize];
+        peer.gone == Gone::Told && !peer.is_cut
+    }
+
+    /// The place of a peer that is gone may be another's from now on.
+    fn let_go(&mut self, number: Number) {
+        self.by_draw.retain(|_, known| *known != number);
+        self.by_unit.retain(|_, known| *known != number);
+        if let (Way::Far(unit), Some(net)) = (&self.peers[number as usize].way, &self.net) {
+            net.forget(*unit);
+        }
     }
 
     fn add(&mut self, place: Option<Place>, way: Way) -> Number {
@@ -369,10 +400,19 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
         let Some(net) = net else { return found };
         let mut number = |unit: u32| {
-            *by_unit.entry(unit).or_insert_with(|| {
-                peers.push(Peer::new(None, Way::Far(unit)));
-                peers.len() as Number - 1
-            })
+            let is_over = |peer: &Peer| peer.gone == Gone::Told && !peer.is_cut;
+            match by_unit.get(&unit) {
+                Some(&number) if !is_over(&peers[number as usize]) => number,
+                known => {
+                    // Another life of one that is gone is where that was.
+                    let place = known.and_then(|&number| peers[number as usize].place);
+                    peers.push(Peer::new(place, Way::Far(unit)));
+                    let number = peers.len() as Number - 1;
+                    by_unit.insert(unit, number);
+                    place.map(|place| by_draw.insert(place.draw, number));
+                    number
+                }
+            }
         };
         let mut gone = Vec::new();
         found += net
@@ -417,6 +457,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
                         bell.calls().ring();
                     }
                 }
+                // Its own is said by nobody but strangers.
+                Arrival::Gone(draw) if draw == self.place.draw => {}
                 Arrival::Gone(draw) => {
                     if let Some(&number) = self.by_draw.get(&draw) {
                         self.note_gone(number);
@@ -441,7 +483,9 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
             inward.is_broken = true;
             inward.receiver.forget_all();
         }
-        self.peers[number as usize].links.iter().for_each(Link::withdraw);
+        let peer = &mut self.peers[number as usize];
+        peer.is_cut = true;
+        peer.links.iter().for_each(Link::withdraw);
         self.note_gone(number);
     }
 
@@ -461,6 +505,12 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// Who waits for what comes here, without the endpoint.
     pub fn waiter(&self) -> Arc<Waiter> {
         self.waiter.clone()
+    }
+
+    /// Whether something lies here that was not received, though there may have been no room for it.
+    pub fn has_come(&self) -> bool {
+        let lies = |inward: &Inward<B>| !inward.is_broken && !inward.is_stuck && !inward.receiver.is_empty();
+        !self.itself.is_empty() || !self.gone.is_empty() || self.inward.iter().any(lies)
     }
 
     /// What comes from now on wakes the [waiter](Endpoint::waiter). What came before must have been received.

@@ -1,12 +1,12 @@
 //! Where an endpoint is: what others are told by whatever starts them all, and reach it by.
 
-use super::far::{is_apart, own_address};
+use super::far::{is_apart, is_own, own_address};
 use crate::domain::host_map::HostId;
 use crate::hash::fnv1a;
 use crate::link::key;
 use crate::MessageError;
 use polyduct_os::process::user_id;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a place.
 pub const PLACE_BYTES: usize = 64;
@@ -58,13 +58,23 @@ impl Place {
     /// ```
     pub fn of_port(at: SocketAddr) -> Result<Place, MessageError> {
         let (ip, own) = (at.ip().to_canonical(), own_address()?);
-        // What can be listened at is an address of this host.
-        let is_here = ip == own || UdpSocket::bind((ip, 0)).is_ok();
+        let is_here = ip == own || is_own(ip);
         let at = SocketAddr::new(if is_here { own } else { ip }, at.port());
         let host = if is_here && !is_apart() { HostId::of_this_process(0) } else { None };
         let words = |seed: &[u8]| fnv1a([seed, at.to_string().as_bytes()].concat());
         let drawn = u128::from(words(b"unit")) << 64 | u128::from(words(b"draw"));
         Ok(Place::numbered(drawn, host, Some(at)))
+    }
+
+    /// Whether it is the same endpoint, or another life of it, however much is known of where that is.
+    pub fn is_same(&self, other: &Place) -> bool {
+        (self.draw, self.unit) == (other.draw, other.unit)
+    }
+
+    /// Whether an endpoint of this process may be there.
+    pub fn is_here(&self) -> bool {
+        let is_near = self.host.is_some() && self.host == HostId::of_this_process(0);
+        is_near || self.at.is_some_and(|at| own_address().is_ok_and(|own| at.ip() == own) || is_own(at.ip()))
     }
 
     /// | bytes | |
