@@ -139,10 +139,12 @@ const SETTINGS: &[(&str, &str, u64, u64, u64)] = &[
         8 << 10,
         4 << 20,
     ),
+    // Measured: from 512 KiB on both at once are faster than the receiver alone, but a sender that has work
+    // of its own behind a message of 1 MiB is held up by half of it.
     (
         "both_from",
-        "messages and windows of MPI from this size on are copied by both ranks, where both have time",
-        256 << 10,
+        "messages of MPI from this size on are copied by both ranks, where both have time",
+        2 << 20,
         64 << 10,
         1 << 48,
     ),

@@ -5,12 +5,15 @@
 
 use super::long::{Of, Pull, Step, PIECE};
 use super::wire::{self, Kind, Remote, READS};
-use super::{Engine, Op, Shared, State, What};
+use super::{Engine, Limits, Op, Shared, State, What};
 use crate::abi;
 use polyduct_message::endpoint::Number;
 use polyduct_message::link::shm::{Helped, Helper, Share, ShareTicket};
 use polyduct_message::Head;
 
+/// From so many bytes on both work on a copy to or from a window of memory, whose other end is seldom about
+/// to compute. Of messages the limits say it.
+const WINDOW: usize = 256 << 10;
 /// Copies of others that are helped with at a time, of all: more go on without.
 const HELPED: usize = 64;
 
@@ -62,7 +65,8 @@ impl Engine {
     /// Fetches pieces of a copy on which both work. `None`: it is none.
     pub(super) fn pull_both(&mut self, pull: &mut Pull) -> Option<Step> {
         let is_new = matches!(pull.both, Both::No) && pull.done == 0;
-        if is_new && pull.len >= self.state.limits.both && self.ask_for_help(pull) {
+        let least = self.state.limits.least(matches!(pull.of, Of::Offer(_)));
+        if is_new && pull.len >= least && self.ask_for_help(pull) {
             // The question goes before the first piece is copied.
             return Some(Step::Later);
         }
@@ -156,6 +160,17 @@ impl Engine {
     }
 }
 
+impl Limits {
+    /// From so many bytes on both ends work on a copy.
+    fn least(&self, is_message: bool) -> usize {
+        if is_message {
+            self.both
+        } else {
+            self.both.min(WINDOW)
+        }
+    }
+}
+
 impl State {
     /// A peer copies bytes of this side's, and may be helped.
     pub(super) fn help_here(&mut self, shared: &Shared, from: Number, head: &Head, bytes: &[u8]) {
@@ -179,8 +194,10 @@ impl State {
             }
         };
         let Some((bytes, of, key)) = found else { return };
+        let offered = of.and_then(|number| self.ops.get(number));
+        let is_message = offered.is_some_and(|op| matches!(op.what, What::Offered { .. }));
         let ends_somewhere = remote.address.checked_add(remote.len).is_some();
-        if len < self.limits.both || self.pushes.len() >= HELPED || !ends_somewhere {
+        if len < self.limits.least(is_message) || self.pushes.len() >= HELPED || !ends_somewhere {
             return;
         }
         // Another version of this library may divide otherwise, and then goes without.

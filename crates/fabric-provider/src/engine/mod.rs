@@ -70,7 +70,7 @@ pub struct Limits {
     pub eager: usize,
     /// What a peer keeps of this one's messages before the next are only offered: [`EAGER_BYTES`] at most.
     pub kept: u64,
-    /// Copies from this size on both ends work on.
+    /// Copies of messages from this size on both ends work on.
     pub both: usize,
 }
 
