@@ -206,8 +206,8 @@ def test_a_rank_that_does_not_receive_keeps_little(
 def test_a_rank_that_gets_nothing_more_of_the_system(
     library: str, what: str, sender: int, without: int, program: Programs, tmp_path: Path
 ) -> None:
-    """MPICH's ranks have mostly reached each other by then, and go on. Those of Open MPI rarely have, and say what
-    lacks."""
+    """MPICH's ranks have mostly reached each other by then, and go on. Those of Open MPI rarely have, and say
+    what lacks."""
     with job(library, 2, program[library, "limits"], sender, without, what, folder=tmp_path) as started:
         said = started.ends(within=20)
         if started.process.returncode == 0:
