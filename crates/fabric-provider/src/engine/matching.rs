@@ -165,9 +165,9 @@ impl Matching {
         self.unexpected.push(Unexpected { arrived, body, claimed: None });
     }
 
-    /// The receive that was given this context, taken out.
-    pub fn cancel(&mut self, context: *mut c_void) -> Option<Posted> {
-        self.posted.take_first(|posted| posted.context == context)
+    /// The first of such receives, taken out.
+    pub fn take_back(&mut self, is_it: impl Fn(&Posted) -> bool) -> Option<Posted> {
+        self.posted.take_first(is_it)
     }
 
     /// How many receives wait.
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(said(m.message_for(&posted(ANYBODY, 0, u64::MAX))), Some(b"c".to_vec()));
         assert_eq!(said(m.claimed(claims.context)), Some(b"a".to_vec()));
         assert!(m.message_for(&posted(ANYBODY, 0, u64::MAX)).is_none());
-        assert!(m.cancel(posted(0, 7, 0).context).is_some() && m.waiting() == 0);
+        assert!(m.take_back(|one| one.context == posted(0, 7, 0).context).is_some() && m.waiting() == 0);
     }
 
     #[test]

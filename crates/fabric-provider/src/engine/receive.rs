@@ -29,7 +29,10 @@ impl Engine {
                 if posted.multi.is_none() && self.state.matching(tagged).waiting() >= POSTED {
                     return Err(abi::EAGAIN);
                 }
-                self.state.matching(tagged).post(posted);
+                match self.state.is_gone(posted.from) {
+                    true => self.state.give_back(shared, tagged, posted, abi::EHOSTUNREACH),
+                    false => self.state.matching(tagged).post(posted),
+                }
                 return Ok(());
             };
             let mut this = posted;
@@ -152,15 +155,9 @@ impl Engine {
     /// Takes back the receive of this context, which fails with that; nothing where it is under way or over.
     pub fn cancel(&mut self, shared: &mut Shared, context: *mut std::ffi::c_void) {
         for tagged in [true, false] {
-            if let Some(posted) = self.state.matching(tagged).cancel(context) {
-                posted.list.and_then(|list| self.state.lists.remove(list));
-                let mut done = nothing(context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
-                done.tag = posted.tag;
-                if let Some(several) = posted.of.and_then(|of| self.state.several.get(of)) {
-                    (several.open, several.is_full) = (several.open + 1, true);
-                }
-                let after = After { done, tells: true, counts: Counted::Receive, of: posted.of };
-                return self.state.failed(shared, after, abi::ECANCELED, 0);
+            let found = self.state.matching(tagged).take_back(|posted| posted.context == context);
+            if let Some(posted) = found {
+                return self.state.give_back(shared, tagged, posted, abi::ECANCELED);
             }
         }
     }
@@ -172,6 +169,31 @@ impl State {
             &mut self.tagged
         } else {
             &mut self.plain
+        }
+    }
+
+    fn is_gone(&self, from: Number) -> bool {
+        self.peers.get(from as usize).is_some_and(|peer| peer.gone)
+    }
+
+    /// A receive ends without a message.
+    fn give_back(&mut self, shared: &mut Shared, tagged: bool, posted: Posted, error: c_int) {
+        posted.list.and_then(|list| self.lists.remove(list));
+        let mut done = nothing(posted.context, abi::RECV | if tagged { abi::TAGGED } else { abi::MSG });
+        done.tag = posted.tag;
+        if let Some(several) = posted.of.and_then(|of| self.several.get(of)) {
+            (several.open, several.is_full) = (several.open + 1, true);
+        }
+        let after = After { done, tells: true, counts: Counted::Receive, of: posted.of };
+        self.failed(shared, after, error, 0);
+    }
+
+    /// Receives from a peer that is gone end: nobody else would end them where its host is cut off.
+    pub(super) fn give_back_of(&mut self, shared: &mut Shared, from: Number) {
+        for tagged in [true, false] {
+            while let Some(posted) = self.matching(tagged).take_back(|posted| posted.from == from) {
+                self.give_back(shared, tagged, posted, abi::EHOSTUNREACH);
+            }
         }
     }
 

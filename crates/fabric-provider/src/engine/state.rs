@@ -193,6 +193,7 @@ impl State {
         self.pushes.retain(|push| push.to != number);
         self.tagged.forget(number);
         self.plain.forget(number);
+        self.give_back_of(shared, number);
         if self.failures > failures {
             self.miss(number);
         }

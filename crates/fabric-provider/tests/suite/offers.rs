@@ -128,9 +128,18 @@ fn who_is_gone_is_told() {
     // It is offered, and nobody comes for it.
     let long = vec![1; 50_000];
     assert_eq!(a.tsend(&long, to_b, 2, 3), 0);
+    // Receives from it end, before it is gone and after; one from anybody stays.
+    let (mut more, mut any) = ([0; 8], [0; 8]);
+    assert_eq!((a.trecv(&mut more, to_b, 8, 0, 5), a.trecv(&mut any, ADDR_UNSPEC, 8, 0, 6)), (0, 0));
     drop(b);
-    let told = until_told(&mut [&mut a], &[1]);
-    assert_eq!(told[0][0].unwrap_err().error, EHOSTUNREACH);
+    let told = until_told(&mut [&mut a], &[2]);
+    let mut failed: Vec<_> = told[0].iter().map(|one| one.unwrap_err()).collect();
+    failed.sort_by_key(|one| one.context);
+    assert_eq!(failed.iter().map(|one| one.context).collect::<Vec<_>>(), [context(3), context(5)]);
+    assert!(failed.iter().all(|one| one.error == EHOSTUNREACH));
+    assert_eq!(a.trecv(&mut more, to_b, 8, 0, 7), 0);
+    let late = until_told(&mut [&mut a], &[1])[0][0].unwrap_err();
+    assert_eq!((late.context, late.error), (context(7), EHOSTUNREACH));
     assert_eq!(a.tsend(&[1; 8], to_b, 1, 4), 0);
     assert_eq!(until_told(&mut [&mut a], &[1])[0][0].unwrap_err().error, EHOSTUNREACH);
     // What was sent by one that is gone is received.
