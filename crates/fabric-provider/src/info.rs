@@ -179,13 +179,14 @@ impl<'a> Hints<'a> {
             false => said(|info| (info.dest_addr, info.dest_addrlen)).ok()?,
         };
         let source = match is_source {
-            true => named(Ipv4Addr::UNSPECIFIED).map(|mut source| {
+            true => {
+                let mut source = named(Ipv4Addr::UNSPECIFIED)?;
                 if node.is_null() {
                     // Anywhere on this host: see where endpoints are opened.
                     source.at = source.at.map(|at| (Ipv4Addr::UNSPECIFIED, at.port()).into());
                 }
                 Some(source)
-            })?,
+            }
             false => said(|info| (info.src_addr, info.src_addrlen)).ok()?,
         };
         let source = source.filter(|source| source.draw > 0 && source.at.is_none_or(|at| at.port() > 0));

@@ -183,19 +183,18 @@ unsafe extern "C" fn sreadfrom(
         // SAFETY: the caller's.
         let look = || unsafe { readfrom(fid, to, count, from) };
         loop {
-            let mut found = look();
-            let has_time = || !cq.signalled.swap(false, Ordering::AcqRel) && clock::now() < deadline;
-            if found == nothing && !has_time() {
-                return nothing;
+            let found = look();
+            let is_over = || cq.signalled.swap(false, Ordering::AcqRel) || clock::now() >= deadline;
+            if found != nothing || is_over() {
+                return found;
             }
             // Several endpoints are looked at in turns.
-            if let Some(waiter) = cq.alone(|ep| ep.engine.waiter()).filter(|_| found == nothing) {
-                let ready = || Some(look()).filter(|&found| found != nothing || cq.has_work());
-                let arm = || cq.alone(|ep| ep.engine.ask_for_call()).unwrap_or_default();
-                found = waiter.wait(deadline.min(clock::now() + SLICE), ready, arm).unwrap_or(nothing);
-            }
-            if found != nothing {
-                return found;
+            let Some(waiter) = cq.alone(|ep| ep.engine.waiter()) else { continue };
+            let ready = || Some(look()).filter(|&found| found != nothing || cq.has_work());
+            let arm = || cq.alone(|ep| ep.engine.ask_for_call()).unwrap_or_default();
+            match waiter.wait(deadline.min(clock::now() + SLICE), ready, arm) {
+                Some(found) if found != nothing => return found,
+                _ => {}
             }
         }
     })

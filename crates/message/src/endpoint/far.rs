@@ -65,10 +65,11 @@ impl Network {
     }
 }
 
-/// Whether an address is one of this host.
-pub(super) fn is_own(ip: IpAddr) -> bool {
+/// Whether an address is one of this host, which others reach by its `own`.
+pub(super) fn is_here(ip: IpAddr, own: IpAddr) -> bool {
     // The way to this host itself is from the address that is asked for.
-    ip.is_loopback() || ip.is_unspecified() || way_to(SocketAddr::new(ip, 9)).is_ok_and(|from| from == ip)
+    let leads_here = || way_to(SocketAddr::new(ip, 9)).is_ok_and(|from| from == ip);
+    ip == own || ip.is_loopback() || ip.is_unspecified() || leads_here()
 }
 
 /// Whether endpoints of one host use the network.

@@ -102,6 +102,11 @@ impl Peer {
         let (links, process, gone, lack) = (Vec::new(), None, Gone::No, Lack::default());
         Peer { place, way, links, process, gone, is_cut: false, lack }
     }
+
+    /// Whether it is gone and another life of it may come, as of one at a port.
+    fn is_over(&self) -> bool {
+        self.gone == Gone::Told && !self.is_cut
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -221,7 +226,7 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     /// [`MessageError::NameTaken`] where another has drawn the number by which the network knows it.
     pub fn peer(&mut self, place: &Place) -> Result<Number, MessageError> {
         match self.by_draw.get(&place.draw) {
-            Some(&number) if self.is_over(number) => self.let_go(number),
+            Some(&number) if self.peers[number as usize].is_over() => self.let_go(number),
             Some(&number) => return Ok(number),
             // What would be taken for this one.
             None if place.draw == self.place.draw && !self.is_at(place) => {
@@ -261,12 +266,6 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
     fn is_at(&self, place: &Place) -> bool {
         let elsewhere = place.host.zip(self.place.host).is_some_and(|(there, here)| there != here);
         place.is_same(&self.place) && !elsewhere
-    }
-
-    /// Whether a peer is gone and another life of it may come, as of one at a port.
-    fn is_over(&self, number: Number) -> bool {
-        let peer = &self.peers[number as usize];
-        peer.gone == Gone::Told && !peer.is_cut
     }
 
     /// The place of a peer that is gone may be another's from now on.
@@ -400,9 +399,8 @@ impl<B: AsMut<[u8]> + Send + 'static> Endpoint<B> {
         }
         let Some(net) = net else { return found };
         let mut number = |unit: u32| {
-            let is_over = |peer: &Peer| peer.gone == Gone::Told && !peer.is_cut;
             match by_unit.get(&unit) {
-                Some(&number) if !is_over(&peers[number as usize]) => number,
+                Some(&number) if !peers[number as usize].is_over() => number,
                 known => {
                     // Another life of one that is gone is where that was.
                     let place = known.and_then(|&number| peers[number as usize].place);

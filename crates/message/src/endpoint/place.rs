@@ -1,6 +1,6 @@
 //! Where an endpoint is: what others are told by whatever starts them all, and reach it by.
 
-use super::far::{is_apart, is_own, own_address};
+use super::far::{is_apart, is_here, own_address};
 use crate::domain::host_map::HostId;
 use crate::hash::fnv1a;
 use crate::link::key;
@@ -58,9 +58,9 @@ impl Place {
     /// ```
     pub fn of_port(at: SocketAddr) -> Result<Place, MessageError> {
         let (ip, own) = (at.ip().to_canonical(), own_address()?);
-        let is_here = ip == own || is_own(ip);
-        let at = SocketAddr::new(if is_here { own } else { ip }, at.port());
-        let host = if is_here && !is_apart() { HostId::of_this_process(0) } else { None };
+        let here = is_here(ip, own);
+        let at = SocketAddr::new(if here { own } else { ip }, at.port());
+        let host = if here && !is_apart() { HostId::of_this_process(0) } else { None };
         let words = |seed: &[u8]| fnv1a([seed, at.to_string().as_bytes()].concat());
         let drawn = u128::from(words(b"unit")) << 64 | u128::from(words(b"draw"));
         Ok(Place::numbered(drawn, host, Some(at)))
@@ -74,7 +74,7 @@ impl Place {
     /// Whether an endpoint of this process may be there.
     pub fn is_here(&self) -> bool {
         let is_near = self.host.is_some() && self.host == HostId::of_this_process(0);
-        is_near || self.at.is_some_and(|at| own_address().is_ok_and(|own| at.ip() == own) || is_own(at.ip()))
+        is_near || self.at.zip(own_address().ok()).is_some_and(|(at, own)| is_here(at.ip(), own))
     }
 
     /// | bytes | |
